@@ -287,6 +287,14 @@ bool segue_pinned(at::Tensor *tensor, at::Tensor **copy, char *message, size_t c
   return guarded(message, capacity, [&] { *copy = new at::Tensor(tensor->pin_memory()); });
 }
 
+// Copies behind what this thread has queued on the source's device, without waiting for it where the target is memory that the device writes by itself.
+bool segue_copy_queued(at::Tensor *target, at::Tensor *source, char *message, size_t capacity) {
+  return guarded(message, capacity, [&] {
+    at::NoGradGuard no_grad;
+    target->copy_(*source, /*non_blocking=*/true);
+  });
+}
+
 // What the device's driver calls the stream.
 bool segue_stream_native(const StreamNumbers *stream, void **native, char *message, size_t capacity) {
   return guarded(message, capacity, [&] { *native = stream_of(*stream).native_handle(); });

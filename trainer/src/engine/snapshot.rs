@@ -35,7 +35,7 @@ pub fn snapshot<F: Family>(
     let lease = staging.begin();
     let mut contents = model_folder(family, engine, rank, staging)?;
     if rank == 0 {
-        add_state_of_all(&mut contents, engine, state, staging);
+        add_state_of_all(&mut contents, engine, state, staging)?;
     }
     contents.lease = Some(lease);
     for (n, (network, (name, parameters))) in
@@ -46,7 +46,7 @@ pub fn snapshot<F: Family>(
                 [(OPTIMIZER, network.optimizer.tables()), (AVERAGES, network.averaging.tables())]
             {
                 if file == OPTIMIZER || !tables.is_empty() {
-                    let tensors = scattered(tables, network, parameters, staging);
+                    let tensors = scattered(tables, network, parameters, staging)?;
                     contents.scattered.push(Scattered { file: file_of(file, n, name), tensors });
                 }
             }
@@ -68,7 +68,7 @@ fn add_state_of_all<L: Learner>(
     engine: &Engine<L>,
     state: &TrainState,
     staging: &mut Staging,
-) {
+) -> Result<(), TrainError> {
     let mut state = state.clone();
     state.learner = engine.learner.state();
     state.loss_scale = engine.loss_scale.state();
@@ -82,20 +82,19 @@ fn add_state_of_all<L: Learner>(
         }
         let averages = network.averaging.named_tables(parameters);
         if !averages.is_empty() && !network.shards().is_divided() {
-            let averages = averages.into_iter().map(|(name, tensor)| (name, staging.copy(&tensor))).collect();
-            contents.tables.push((file_of(AVERAGES, n, name), averages));
+            contents.tables.push((file_of(AVERAGES, n, name), named_copies(averages, staging)?));
         }
         if network.averaging.chosen().is_some() {
-            let training = copies(parameters, parameters.tensors(), staging);
+            let training = copies(parameters, parameters.tensors(), staging)?;
             contents.tables.push((file_of(TRAINING_WEIGHTS, n, name), training));
         }
         if !network.shards().is_divided() {
             let own = optimizer_tables(network.optimizer.as_ref(), parameters);
-            let own = own.into_iter().map(|(name, tensor)| (name, staging.copy(&tensor))).collect();
-            contents.tables.push((file_of(OPTIMIZER, n, name), own));
+            contents.tables.push((file_of(OPTIMIZER, n, name), named_copies(own, staging)?));
         }
     }
     contents.documents.push((STATE.into(), json!(state)));
+    Ok(())
 }
 
 /// Tables of the optimizer or of averages that ranks have divided, with a copy of this rank's part.
@@ -104,12 +103,13 @@ fn scattered(
     network: &Network,
     parameters: &Parameters,
     staging: &mut Staging,
-) -> Vec<ScatteredTensor> {
+) -> Result<Vec<ScatteredTensor>, TrainError> {
     let mut tensors = Vec::new();
     for (table, pieces) in tables {
+        let copies = staging.copy(pieces)?;
         for (i, spec) in parameters.specs().iter().enumerate() {
             let parts = network.shards().parts(i);
-            let own = parts.iter().find(|part| part.is_own).map(|part| staging.copy(&pieces[part.number]));
+            let own = parts.iter().find(|part| part.is_own).map(|part| copies[part.number].shallow_clone());
             tensors.push(ScatteredTensor {
                 name: format!("{table}.{}", spec.name),
                 shape: spec.shape.clone(),
@@ -118,7 +118,7 @@ fn scattered(
             });
         }
     }
-    tensors
+    Ok(tensors)
 }
 
 /// What all ranks hold alike, by name: of each network its weights, then, unless ranks have divided these, what follows from them: averages and
@@ -173,18 +173,18 @@ fn model_of<L: Learner>(
     let chosen = network.averaging.chosen();
     if !network.shards().is_divided() || chosen.is_none() {
         let values = chosen.unwrap_or(parameters.tensors());
-        return Ok(if rank == 0 { copies(parameters, values, staging) } else { Vec::new() });
+        return if rank == 0 { copies(parameters, values, staging) } else { Ok(Vec::new()) };
     }
     let _stand_in = engine.stand_in(n, chosen)?;
-    Ok(match (rank, staging.shares()) {
+    match (rank, staging.shares()) {
         (0, false) => copies(parameters, parameters.tensors(), staging),
         // What stands in does not stay.
         (0, true) => {
             let whole: Vec<Tensor> = parameters.tensors().iter().map(|t| t.detach().copy()).collect();
             copies(parameters, &whole, staging)
         }
-        _ => Vec::new(),
-    })
+        _ => Ok(Vec::new()),
+    }
 }
 
 /// Fills `engine` from the checkpoint `path`, which must belong to the same data and, but for what `[recovery]` allows,
@@ -331,9 +331,21 @@ fn optimizer_tables(optimizer: &dyn Optimizer, parameters: &Parameters) -> Vec<(
 }
 
 /// Copies of values of all parameters, with their names.
-fn copies(parameters: &Parameters, values: &[Tensor], staging: &mut Staging) -> Vec<(String, Tensor)> {
-    let pairs = parameters.specs().iter().zip(values);
-    pairs.map(|(spec, t)| (spec.name.clone(), staging.copy(t))).collect()
+fn copies(
+    parameters: &Parameters,
+    values: &[Tensor],
+    staging: &mut Staging,
+) -> Result<Vec<(String, Tensor)>, TrainError> {
+    Ok(parameters.specs().iter().map(|spec| spec.name.clone()).zip(staging.copy(values)?).collect())
+}
+
+/// Copies of tensors that have names.
+fn named_copies(
+    named: Vec<(String, Tensor)>,
+    staging: &mut Staging,
+) -> Result<Vec<(String, Tensor)>, TrainError> {
+    let copies = staging.copy(named.iter().map(|(_, tensor)| tensor))?;
+    Ok(named.into_iter().map(|(name, _)| name).zip(copies).collect())
 }
 
 /// Copies saved values into live tensors.

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use tch::{Device, Tensor, no_grad};
+use tch::{Device, Tensor};
 
-use crate::libtorch::stream::pinned;
+use crate::TrainError;
+use crate::libtorch::stream::{Event, copy_queued, pinned};
 
 /// Held by whatever has tensors of a [`Staging`]: they are written to again once nobody else holds it.
 pub type Lease = Arc<()>;
@@ -41,23 +42,36 @@ impl Staging {
         self.lease.clone()
     }
 
-    /// A copy of `tensor` without its graph. Copies of the same tensors in the same order find their place again.
-    pub fn copy(&mut self, tensor: &Tensor) -> Tensor {
-        let tensor = tensor.detach();
+    /// Copies of tensors of one device, without their graphs. Those of the same tensors in the same order find their places again. A card is waited for
+    /// once.
+    pub fn copy<'a>(
+        &mut self,
+        tensors: impl IntoIterator<Item = &'a Tensor>,
+    ) -> Result<Vec<Tensor>, TrainError> {
+        let tensors: Vec<&Tensor> = tensors.into_iter().collect();
+        let copies = tensors.iter().map(|tensor| self.queue(&tensor.detach())).collect::<Result<_, _>>()?;
+        if let Some(first) = tensors.first() {
+            Event::now(first.device())?.wait()?;
+        }
+        Ok(copies)
+    }
+
+    /// Begins to copy a tensor.
+    fn queue(&mut self, tensor: &Tensor) -> Result<Tensor, TrainError> {
         if self.shares && tensor.device() == Device::Cpu {
-            return tensor;
+            return Ok(tensor.shallow_clone());
         }
         let place = self.taken;
         self.taken += 1;
-        let fits = |buffer: &&mut Tensor| buffer.size() == tensor.size() && buffer.kind() == tensor.kind();
-        match self.buffers.get_mut(place).filter(fits) {
-            Some(buffer) => no_grad(|| buffer.copy_(&tensor)),
+        let fits = |buffer: &&Tensor| buffer.size() == tensor.size() && buffer.kind() == tensor.kind();
+        match self.buffers.get(place).filter(fits) {
+            Some(buffer) => copy_queued(tensor, buffer)?,
             None => {
                 self.buffers.truncate(place);
-                self.buffers.push(on_host(&tensor));
+                self.buffers.push(on_host(tensor));
             }
         }
-        self.buffers[place].shallow_clone()
+        Ok(self.buffers[place].shallow_clone())
     }
 }
 
@@ -82,18 +96,22 @@ mod tests {
         Vec::try_from(tensor).unwrap()
     }
 
+    fn copied(staging: &mut Staging, tensor: &Tensor) -> Tensor {
+        staging.copy([tensor]).unwrap().swap_remove(0)
+    }
+
     #[test]
     fn memory_is_filled_again_once_nobody_holds_it() {
         let mut staging = Staging::default();
         let lease = staging.begin();
-        let first = staging.copy(&Tensor::from_slice(&[1f32, 2.0]));
+        let first = copied(&mut staging, &Tensor::from_slice(&[1f32, 2.0]));
         let held = staging.begin();
-        let second = staging.copy(&Tensor::from_slice(&[3f32, 4.0]));
+        let second = copied(&mut staging, &Tensor::from_slice(&[3f32, 4.0]));
         // The first is being written.
         assert_eq!((values(&first), values(&second)), (vec![1.0, 2.0], vec![3.0, 4.0]));
         drop((lease, held));
         let _lease = staging.begin();
-        let third = staging.copy(&Tensor::from_slice(&[5f32, 6.0]));
+        let third = copied(&mut staging, &Tensor::from_slice(&[5f32, 6.0]));
         assert_eq!((third.data_ptr(), values(&first)), (second.data_ptr(), vec![1.0, 2.0]));
         assert_eq!(values(&third), [5.0, 6.0]);
     }
@@ -102,7 +120,7 @@ mod tests {
     fn state_that_is_shared_is_not_copied() {
         let (mut staging, state) = (Staging::sharing(), Tensor::from_slice(&[1f32, 2.0]));
         let _lease = staging.begin();
-        assert_eq!(staging.copy(&state).data_ptr(), state.data_ptr());
+        assert_eq!(copied(&mut staging, &state).data_ptr(), state.data_ptr());
         assert!(staging.shares() && staging.buffers.is_empty());
     }
 
@@ -112,8 +130,9 @@ mod tests {
         drop(staging.begin());
         for sizes in [[2, 3], [2, 3], [4, 1], [2, 3]] {
             drop(staging.begin());
-            for size in sizes {
-                assert_eq!(values(&staging.copy(&Tensor::from_slice(&vec![7f32; size]))), vec![7.0; size]);
+            let tensors = sizes.map(|size| Tensor::from_slice(&vec![7f32; size]));
+            for (copy, size) in staging.copy(&tensors).unwrap().iter().zip(sizes) {
+                assert_eq!(values(copy), vec![7.0; size]);
             }
         }
         assert_eq!(staging.buffers.len(), 2);

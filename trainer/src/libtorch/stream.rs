@@ -58,6 +58,12 @@ unsafe extern "C" {
         message: *mut c_char,
         capacity: usize,
     ) -> bool;
+    fn segue_copy_queued(
+        target: *mut CppTensor,
+        source: *mut CppTensor,
+        message: *mut c_char,
+        capacity: usize,
+    ) -> bool;
     fn segue_stream_native(
         stream: *const Numbers,
         native: *mut *mut c_void,
@@ -229,6 +235,13 @@ pub fn pinned(tensor: &Tensor) -> Result<Tensor, TrainError> {
     Ok(unsafe { Tensor::from_ptr(copy as *mut _) })
 }
 
+/// Copies `from` into `to`, which has its size, behind what this thread has queued on its card. It is there when an [`Event`] behind it has passed; of the
+/// processor's memory at once.
+pub fn copy_queued(from: &Tensor, to: &Tensor) -> Result<(), TrainError> {
+    // SAFETY: both tensors are there; copies, or writes a message.
+    checked(|message, capacity| unsafe { segue_copy_queued(cpp(to), cpp(from), message, capacity) })
+}
+
 /// The most bytes that tensors on `device` have taken at once so far; `None` for a processor, where nobody counts them.
 pub fn peak_bytes(device: Device) -> Result<Option<u64>, TrainError> {
     let Some((kind, index)) = card(device) else { return Ok(None) };
@@ -267,6 +280,14 @@ impl Event {
         })?;
         Ok(passed)
     }
+
+    /// Waits until the card has come that far.
+    pub fn wait(&self) -> Result<(), TrainError> {
+        while !self.has_passed()? {
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
 }
 
 impl Drop for Event {
@@ -280,14 +301,6 @@ impl Drop for Event {
 
 #[cfg(test)]
 mod tests {
-
-    /// Waits until the card has come that far.
-    pub fn wait(&self) -> Result<(), TrainError> {
-        while !self.has_passed()? {
-            std::thread::yield_now();
-        }
-        Ok(())
-    }
     use super::*;
 
     #[test]
@@ -298,6 +311,7 @@ mod tests {
         let values = Tensor::from_slice(&[1f32, 2.0]);
         let (before, there) = (values.data_ptr(), put(values, Device::Cpu));
         assert_eq!(there.data_ptr(), before, "nothing is copied");
+        event.wait().unwrap();
         assert!(event.has_passed().unwrap() && stream.native().unwrap().is_null());
         assert_eq!(peak_bytes(Device::Cpu).unwrap(), None);
     }
@@ -311,7 +325,6 @@ mod tests {
         let message = |error: TrainError| error.to_string().to_lowercase();
         assert!(message(Stream::beside(Device::Cuda(0)).unwrap_err()).contains("cuda"));
         assert!(message(Event::now(Device::Cuda(0)).unwrap_err()).contains("cuda"));
-        event.wait().unwrap();
         assert!(pinned(&Tensor::from_slice(&[1f32])).is_err());
         assert!(message(peak_bytes(Device::Cuda(0)).unwrap_err()).contains("cuda"));
     }
