@@ -256,6 +256,8 @@ const NAMES_THE_PROCESSOR: &[(&str, usize, &str)] = &[
         1,
         "the law of the data, against which a run is measured, is the host's",
     ),
+    ("families/task/model.rs", 1, "answers are decided on the host"),
+    ("families/task/run.rs", 1, "tables of a file are read by the host"),
     ("families/transfo_xl/adaptive.rs", 1, "a table that a folder of Hugging Face's has beside the weights"),
     ("families/transfo_xl/layer.rs", 1, "asks whether tiles are made, which are the processor's"),
     ("families/transfo_xl/model.rs", 1, "a table that a folder of Hugging Face's has beside the weights"),
@@ -289,16 +291,17 @@ const READS_VALUES: &[(&str, usize, &str)] = &[
     ("families/language_model/evaluate.rs", 1, "losses of an evaluation"),
     ("families/language_model/evaluate_pairs.rs", 1, "losses of an evaluation"),
     ("families/language_model/objective.rs", 1, "weights of a batch in the host's memory"),
+    ("families/task/model.rs", 1, "answers, which are decided on the host"),
     ("families/xlnet/on_cards.rs", 1, "a test, which emulates a card"),
     (
         "families/xlnet/plan.rs",
         2,
         "whether masks hide anything, for those that most passes do without; how many segments there are, for attention in tensors",
     ),
+    ("generate/texts.rs", 1, "probabilities that the next token is drawn by"),
     ("layers/attention/fused/mod.rs", 1, "attention in tiles, which are the processor's"),
     ("layers/cross_entropy.rs", 1, "targets of the processor's loops"),
-    ("layers/heads/kernels.rs", 1, "ranking is fine-tuned on processors"),
-    ("layers/ids.rs", 1, "ids in the host's memory"),
+    ("layers/ids.rs", 1, "ids in the host's memory, but where a text is written or documents are ranked"),
     ("optim/averaging/mean.rs", 1, "asks after an update that was not finite"),
 ];
 
@@ -336,9 +339,10 @@ fn models_and_engine_make_tensors_where_their_parameters_lie() {
 
 #[test]
 fn values_of_tensors_are_read_where_there_is_a_reason_to() {
-    let models = ["language_model", "lstm", "transfo_xl", "xlnet"].map(|name| format!("families/{name}"));
+    let models =
+        ["language_model", "lstm", "task", "transfo_xl", "xlnet"].map(|name| format!("families/{name}"));
     let folders: Vec<&str> =
-        models.iter().map(String::as_str).chain(["engine", "layers", "noise", "optim"]).collect();
+        models.iter().map(String::as_str).chain(["engine", "generate", "layers", "noise", "optim"]).collect();
     let advice = "a step would wait for a card here; keep the value on the host (`OfHost`), or say in READS_VALUES why not";
     assert_listed(&lines_with(&READING, &folders), READS_VALUES, advice);
 }

@@ -231,10 +231,7 @@ impl Config {
         self.model.check()?;
         match self.task.name.is_empty() {
             true => self.model.check_run(self)?,
-            false => {
-                self.check_trained(&[])?;
-                self.check_task()?;
-            }
+            false => self.check_trained(&[])?,
         }
         let mem_len = self.model.mem_len();
         if self.eval.same_length && (self.eval.mem_len == 0 || self.eval.mem_len < 0 && mem_len == 0) {

@@ -9,7 +9,7 @@ use segue_cluster::{Preemption, host_identity};
 use segue_collectives::consensus::{hosts_of_ranks, ranks_beside};
 use segue_collectives::tree::meets_on_hosts;
 use segue_collectives::{Communicator, deadline};
-use segue_configs::{Config, DeviceKind};
+use segue_configs::Config;
 use segue_trainer::engine::{Event, Outcome};
 use segue_trainer::families::Job;
 use segue_trainer::{Compute, libtorch, missing_kernels};
@@ -42,7 +42,7 @@ pub struct Place {
 
 impl Place {
     /// Finds it out, and sets up what the process keeps for as long as it computes by `config`. A collective call.
-    pub fn find(config: &Config, device: DeviceKind, comm: &dyn Communicator) -> Result<Self, Failure> {
+    pub fn find(config: &Config, comm: &dyn Communicator) -> Result<Self, Failure> {
         // From here on ranks wait for each other, and one may wait for its data.
         hang::of_run(Path::new(&config.run.dir), comm.rank());
         deadline::set(Duration::from_secs(config.train.deadline));
@@ -50,9 +50,14 @@ impl Place {
         let hosts = hosts_of_ranks(comm, &host_identity())?;
         let ranks = ranks_beside(&hosts, comm.rank());
         let place = place_among(&ranks, comm.rank());
-        let compute = Compute::choose(device, place)?.allow_tf32(config.train.tf32);
+        let compute = Compute::choose(config.train.device, place)?.allow_tf32(config.train.tf32);
         libtorch::set_threads(config.train.threads);
         Ok(Self { hosts, ranks, compute })
+    }
+
+    /// What this rank computes on.
+    pub fn compute(&self) -> Compute {
+        self.compute
     }
 }
 
@@ -67,6 +72,11 @@ pub struct Training<'a> {
 }
 
 impl<'a> Training<'a> {
+    /// What this rank computes on.
+    pub fn compute(&self) -> Compute {
+        self.compute
+    }
+
     /// Checks that `job` has room on this host and that its data are whole, then takes the run's folder and starts its logs.
     pub fn begin(
         place: Place,

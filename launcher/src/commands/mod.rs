@@ -34,13 +34,16 @@ use std::io::{ErrorKind, Write, stdout};
 use std::path::Path;
 
 use clap::ValueEnum;
+use segue_cluster::host_identity;
+use segue_collectives::Communicator;
+use segue_collectives::consensus::ranks_of_host;
 use segue_configs::{DeviceKind, Products};
 use segue_trainer::cards::Source;
 use segue_trainer::families::language_model::ModelFolder;
 use segue_trainer::{Compute, card_sources, missing_kernels};
 use serde_json::{Value, json};
 
-use crate::failure::{Failure, IO_FAILED};
+use crate::failure::{BAD_CONFIG, Failure, IO_FAILED};
 use crate::output::Output;
 
 /// Devices to compute on.
@@ -166,6 +169,34 @@ fn at_least_one(text: &str) -> Result<usize, String> {
     }
 }
 
+/// What a rank computes on where `device` is asked for; who gets a processor although there is a driver is told. Ranks on cards beside ranks on processors, which
+/// round differently, are refused. A collective call.
+fn device_of_rank(
+    device: impl Into<DeviceKind>,
+    comm: &dyn Communicator,
+    out: &Output,
+) -> Result<Compute, Failure> {
+    let device = device.into();
+    let place = place_among(&ranks_of_host(comm, &host_identity())?, comm.rank());
+    let compute = Compute::choose(device, place)?;
+    if let Some(why) = Compute::without_card(device) {
+        out.line(&format!("warning: this computes on the processor: {why}"));
+    }
+    let on_processor = comm.all_gather(&[u8::from(compute == Compute::CPU)])?;
+    match on_processor.iter().position(|on| *on != on_processor[0]) {
+        None => Ok(compute),
+        Some(rank) => {
+            let what = format!(
+                "of ranks 0 and {rank} one computes on a card and the other on a processor, which round differently"
+            );
+            Err(Failure::new(
+                BAD_CONFIG,
+                what + "\nhint: let all compute on the processor: cpu in the place of auto",
+            ))
+        }
+    }
+}
+
 /// Kernels of Segue's own that a card has compiled, and which it has not, with the reason, which is also a warning; nothing of a processor.
 fn told_kernels(compute: Compute, out: &Output) -> Value {
     if compute == Compute::CPU {
@@ -180,8 +211,7 @@ fn told_kernels(compute: Compute, out: &Output) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use segue_collectives::consensus::ranks_of_host;
-    use segue_collectives::{Communicator, simulated};
+    use segue_collectives::simulated;
 
     use super::*;
 
@@ -193,6 +223,14 @@ mod tests {
             place_among(&ranks_of_host(comm, hosts[comm.rank()]).unwrap(), comm.rank())
         });
         assert_eq!(places, [0, 0, 1, 1]);
+    }
+
+    #[test]
+    fn ranks_that_are_asked_to_compute_on_the_processor_do() {
+        let found = simulated::run(2, |comm| {
+            device_of_rank(DeviceArg::Cpu, comm, &Output::new(comm.rank())).unwrap()
+        });
+        assert_eq!(found, [Compute::CPU; 2]);
     }
 
     #[test]

@@ -61,7 +61,7 @@ pub fn run(args: PretrainArgs, json: bool, comm: &dyn Communicator, out: &Output
         return Err(Failure::new(BAD_CONFIG, message));
     }
     check_run_dir(&config)?;
-    let place = Place::find(&config, config.train.device, comm)?;
+    let place = Place::find(&config, comm)?;
     let job = (families::of(&config.model).open)(&mut config)?;
     let training = Training::begin(place, &config, &*job, comm, out)?;
     let outcome = training.train(&config, &*job)?;

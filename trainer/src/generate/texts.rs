@@ -6,6 +6,7 @@ use tch::{Kind, Tensor};
 use super::Sampling;
 use crate::families::language_model::{Decoder, NextToken};
 use crate::layers::Memory;
+use crate::libtorch::stream::put;
 use crate::{TrainError, threads};
 
 /// Texts in the making, one a lane: the memory of each, its last token, and how many were drawn. They never end of
@@ -79,13 +80,19 @@ impl<'a> Texts<'a> {
         for start in (0..length).step_by(segment.max(1)) {
             let end = length.min(start + segment.max(1));
             let part: Vec<i64> = waiting.iter().flat_map(|ids| &ids[start..end]).copied().collect();
-            let part = Tensor::from_slice(&part).view([self.last.len() as i64, (end - start) as i64]);
+            let part =
+                self.there(Tensor::from_slice(&part).view([self.last.len() as i64, (end - start) as i64]));
             memory = self.model.read(&part, &memory);
         }
         self.state = State::Reading(memory);
         for (last, waiting) in self.last.iter_mut().zip(waiting) {
             *last = waiting[length];
         }
+    }
+
+    /// Ids where the model lives.
+    fn there(&self, ids: Tensor) -> Tensor {
+        put(ids, self.model.parameters().options().1)
     }
 
     /// The memory, which is to be put back.
@@ -113,7 +120,7 @@ impl<'a> Texts<'a> {
     /// Log-probabilities of the token after each text so far, one text after the other; the last tokens enter the
     /// memory.
     fn advance(&mut self) -> Vec<f64> {
-        let ids = Tensor::from_slice(&self.last);
+        let ids = self.there(Tensor::from_slice(&self.last));
         let log_probs = self.decoder().next_log_probs(&ids);
         let flat = log_probs.reshape([-1]).to_kind(Kind::Double);
         let mut values = vec![0.0; flat.numel()];

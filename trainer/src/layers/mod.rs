@@ -21,8 +21,8 @@ pub use adversarial::Adversary;
 pub use attention::{Context, attention_mask, relative_shift, sinusoids, sinusoids_between};
 pub use cosine::mean_cosine;
 pub use heads::{
-    Beam, HeadConfig, JudgedFrom, KernelHead, SpanHead, SpanLabels, SummaryHead, TagHead, by_choice,
-    classification_losses, kernel_features, pair_losses, squared_errors,
+    Beam, HeadConfig, JudgedFrom, KernelHead, QUERY_SEGMENT, SpanHead, SpanLabels, SummaryHead, TagHead,
+    by_choice, classification_losses, kernel_features, pair_losses, squared_errors,
 };
 pub use ids::Ids;
 pub use memory::{Memory, NO_DOCUMENT};

@@ -3,6 +3,7 @@
 
 mod models;
 mod ranks;
+mod tasks;
 
 use segue_configs::DeviceKind;
 use segue_trainer::noise::{Noise, dropout, locked_dropout};

@@ -71,7 +71,8 @@ fn transformer_xl_gives(config: &TransfoXlConfig, parameters: &Parameters) -> Ve
     found
 }
 
-fn gradients(parameters: &Parameters) -> Vec<(String, Tensor)> {
+/// Of a loss whose backward has run, by the names of parameters.
+pub fn gradients(parameters: &Parameters) -> Vec<(String, Tensor)> {
     let pairs = parameters.specs().iter().zip(parameters.tensors());
     pairs
         .map(|(spec, leaf)| {

@@ -2,11 +2,8 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::{Args, ValueEnum};
-use segue_cluster::host_identity;
-use segue_collectives::consensus::ranks_of_host;
 use segue_collectives::{Communicator, Slowed};
 use segue_configs::{CollectivesKind, Config, Products};
-use segue_trainer::Compute;
 use segue_trainer::engine::Engine;
 use segue_trainer::families::language_model::{Frequencies, build, random_batch};
 use segue_trainer::report::median;
@@ -14,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::peak_rss_mb;
 use super::sizes::SizeArgs;
-use crate::commands::{DeviceArg, PrecisionArg, at_least_one, place_among, positive, told_kernels};
+use crate::commands::{DeviceArg, PrecisionArg, at_least_one, device_of_rank, positive, told_kernels};
 use crate::failure::{BAD_CONFIG, Failure};
 use crate::output::{Output, Unit};
 
@@ -116,11 +113,7 @@ impl StepArgs {
 
 /// Times whole steps.
 pub fn run(args: &StepArgs, comm: &dyn Communicator, out: &Output) -> Result<Value, Failure> {
-    let place = place_among(&ranks_of_host(comm, &host_identity())?, comm.rank());
-    let compute = Compute::choose(args.device.into(), place)?;
-    if let Some(why) = Compute::without_card(args.device.into()) {
-        out.line(&format!("warning: this computes on the processor: {why}"));
-    }
+    let compute = device_of_rank(args.device, comm, out)?;
     let lanes = args.micro_batch * comm.world_size();
     let mut overrides = if args.config.is_none() { args.model_and_sizes() } else { Vec::new() };
     overrides.extend([

@@ -12,7 +12,7 @@ use segue_trainer::report::median;
 use serde_json::{Value, json};
 
 use super::sizes::SizeArgs;
-use crate::commands::at_least_one;
+use crate::commands::{DeviceArg, at_least_one, device_of_rank};
 use crate::failure::Failure;
 use crate::output::{Output, Unit};
 
@@ -31,10 +31,14 @@ pub struct TaskArgs {
     /// Examples per rank, in one micro-step.
     #[arg(long, alias = "batch", default_value_t = 16, value_parser = at_least_one)]
     micro_batch: usize,
+    /// Where to compute.
+    #[arg(long, value_enum, default_value_t = DeviceArg::Cpu)]
+    device: DeviceArg,
 }
 
 /// Times whole steps of fine-tuning an XLNet to tell two classes apart.
 pub fn run(args: &TaskArgs, comm: &dyn Communicator, out: &Output) -> Result<Value, Failure> {
+    let compute = device_of_rank(args.device, comm, out)?;
     let base = vec![(segue_configs::finetuning_defaults(), "fine-tuning".to_string())];
     let mut overrides = args.sizes.overrides().to_vec();
     overrides.extend([
@@ -52,7 +56,7 @@ pub fn run(args: &TaskArgs, comm: &dyn Communicator, out: &Output) -> Result<Val
     let labels = ["0", "1"].map(String::from).to_vec();
     let heads =
         [HeadSpec { task: "bench".into(), kind: Kind::Classification, labels, summary: Default::default() }];
-    let model = TaskModel::fresh(&config, &heads);
+    let model = TaskModel::fresh(&config, &heads, compute);
     let parameters = model.parameters.count();
     let mut engine = Engine::new(&config, OneHead(model), comm)?;
     let bar = out.progress(args.sizes.warmup + args.sizes.steps, Unit::Steps, "bench");

@@ -30,7 +30,7 @@ use serde_json::{Value, json};
 
 use self::subject::{Subject, TextArgs};
 use self::walk::TemperatureArgs;
-use super::{at_least_one, distance, length, some_length};
+use super::{DeviceArg, at_least_one, device_of_rank, distance, length, some_length};
 use crate::failure::{BAD_CONFIG, Failure, NOT_A_NUMBER, USAGE};
 use crate::output::{Output, Unit};
 
@@ -90,6 +90,9 @@ pub struct EvalArgs {
     by_rows: bool,
     #[command(flatten)]
     pairs: pairs::PairArgs,
+    /// Where to compute.
+    #[arg(long, value_enum, default_value_t = DeviceArg::Cpu)]
+    device: DeviceArg,
 }
 
 /// Context of attention.
@@ -232,7 +235,8 @@ pub fn run(mut args: EvalArgs, comm: &dyn Communicator, out: &Output) -> Result<
 
 /// Evaluates a split and prints perplexity and bits.
 fn run_split(model: &Path, args: EvalArgs, comm: &dyn Communicator, out: &Output) -> Result<Value, Failure> {
-    let folder = args.text.open_folder(model, out)?;
+    let compute = device_of_rank(args.device, comm, out)?;
+    let folder = ModelFolder { compute, ..args.text.open_folder(model, out)? };
     if folder.family.looks_both_ways(&folder.config) {
         return pairs::run(folder, model, &args, comm, out);
     }

@@ -191,13 +191,16 @@ fn stored_length(folder: &ModelFolder) -> Option<(Value, String)> {
     Some((json!({ "train": { "segment": length } }), file.display().to_string()))
 }
 
-/// The configuration that a run folder was fine-tuned with, but for its own places and its model.
+/// The configuration that a run folder was fine-tuned with, but for its own places, its model and its device, which need not be there where it answers.
 fn config_of_run(path: &Path) -> Option<(Value, String)> {
     let file = path.join("config.json");
     let mut value: Value = serde_json::from_str(&std::fs::read_to_string(&file).ok()?).ok()?;
     value["task"]["name"].as_str().filter(|name| !name.is_empty())?;
     for section in ["run", "model"] {
         value.as_object_mut()?.remove(section);
+    }
+    if let Some(train) = value["train"].as_object_mut() {
+        train.remove("device");
     }
     Some((value, file.display().to_string()))
 }
@@ -240,4 +243,20 @@ fn open_tasks(
         }
     }
     Ok(tasks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_answers_on_the_processor_whatever_it_was_trained_on() {
+        let run = tempfile::tempdir().unwrap();
+        let stored = json!({
+            "run": { "dir": "elsewhere" }, "model": {}, "task": { "name": "sst2" }, "train": { "device": "cuda", "seed": 3 },
+        });
+        std::fs::write(run.path().join("config.json"), stored.to_string()).unwrap();
+        let (base, _) = config_of_run(run.path()).unwrap();
+        assert_eq!(base, json!({ "task": { "name": "sst2" }, "train": { "seed": 3 } }));
+    }
 }

@@ -10,10 +10,11 @@ use segue_trainer::families::task::{
     HeadSpec, SplitScores, TaskFolder, TaskModel, answers, averaged, beats, check_measured, decide, score,
     write_answered,
 };
-use segue_trainer::libtorch;
+use segue_trainer::{Compute, libtorch};
 use serde_json::{Value, json};
 
 use super::{FinetuneArgs, open_tasks, runs_of_seeds};
+use crate::commands::device_of_rank;
 use crate::failure::{BAD_CONFIG, Failure, NO_INPUT, USAGE};
 use crate::folder::ResultFolder;
 use crate::output::{Output, Unit};
@@ -23,18 +24,19 @@ use crate::output::{Output, Unit};
 pub fn run(
     args: &FinetuneArgs,
     mut config: Config,
-    folder: TaskFolder,
+    mut folder: TaskFolder,
     output: &Path,
     comm: &dyn Communicator,
     out: &Output,
 ) -> Result<Value, Failure> {
     deadline::set(Duration::from_secs(config.train.deadline));
+    folder.folder.compute = device_of_rank(config.train.device, comm, out)?.allow_tf32(config.train.tf32);
     libtorch::set_threads(config.train.threads);
     if config.task.name.contains(',') {
         let message = format!("--predict answers one task, and these are {}", config.task.name);
         return Err(Failure::new(USAGE, message + "\nhint: name one by --task, and give a command to each"));
     }
-    let head = head_of(&folder, &config.task.name, &args.models[0])?;
+    let head = head_of(&folder, &config.task.name, &args.models[0])?.clone();
     if config.task.labels.is_empty() {
         config.task.labels = head.labels.clone();
     } else if config.task.labels.len() != head.labels.len() {
@@ -51,7 +53,8 @@ pub fn run(
     let test = !args.all_checkpoints;
     let tasks = open_tasks(&config, &tokenizer, TaskSplits { train: false, dev: true, test }, out)?;
     libtorch::keep_freed_memory();
-    let first = Answering { head: head.clone(), tokenizer: tokenizer.fingerprint() };
+    let compute = folder.folder.compute;
+    let first = Answering { head, tokenizer: tokenizer.fingerprint(), compute };
     if let Some(data) = tasks.iter().find(|data| data.kind != first.head.kind) {
         let kinds = [first.head.kind, data.kind].map(|kind| format!("{kind:?}").to_lowercase());
         let message = format!(
@@ -84,11 +87,13 @@ pub fn run(
 struct Answering {
     head: HeadSpec,
     tokenizer: String,
+    compute: Compute,
 }
 
 /// One more model that answers as the `first` does.
 fn load(path: &Path, first: &Answering, config: &Config) -> Result<TaskModel, Failure> {
-    let folder = TaskFolder::open(path)?;
+    let mut folder = TaskFolder::open(path)?;
+    folder.folder.compute = first.compute;
     let head = head_of(&folder, &config.task.name, path)?;
     let refuse = |what: String| Err(Failure::new(BAD_CONFIG, format!("{} {what}", path.display())));
     if head.kind != first.head.kind {

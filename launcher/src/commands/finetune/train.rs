@@ -1,8 +1,9 @@
 use std::path::Path;
 
 use segue_collectives::Communicator;
-use segue_configs::{Config, DeviceKind, check_unique, counted};
+use segue_configs::{Config, check_unique, counted};
 use segue_tasks::TaskSplits;
+use segue_trainer::Compute;
 use segue_trainer::engine::Outcome;
 use segue_trainer::families::language_model::ModelFolder;
 use segue_trainer::families::task::{
@@ -33,7 +34,7 @@ pub fn run(
         check_unique("--seeds", args.seeds.iter().map(u64::to_string))
             .map_err(|why| Failure::new(USAGE, why))?;
     }
-    let place = Place::find(&config, DeviceKind::Cpu, comm)?;
+    let place = Place::find(&config, comm)?;
     let begins_as_named =
         args.models.first().is_some_and(|model| *model == Path::new(&config.train.init_from));
     let folder = match begins_as_named {
@@ -47,11 +48,11 @@ pub fn run(
     let base = config.run.dir.clone();
     let tasks = open_tasks(&config, &tokenizer, TaskSplits { train: true, dev: true, test: true }, out)?;
     resolve_schedule(&mut config, &tasks)?;
-    let hardware = format!(
-        "{}, {} each, CPU",
-        counted(comm.world_size(), "rank"),
-        counted(config.train.threads, "thread")
-    );
+    let on = match place.compute() {
+        Compute::CPU => format!("{} each, CPU", counted(config.train.threads, "thread")),
+        _ => "GPU".to_string(),
+    };
+    let hardware = format!("{}, {on}", counted(comm.world_size(), "rank"));
     let job = Finetuning {
         tasks: &tasks,
         folder: Some(&folder),
@@ -121,7 +122,9 @@ impl Runs<'_> {
             ));
             return Ok(trained);
         }
-        let model = TaskFolder::open(run)?.load(&config.task)?;
+        let mut best = TaskFolder::open(run)?;
+        best.folder.compute = self.training.compute();
+        let model = best.load(&config.task)?;
         let folder = ResultFolder::create(&run.join("predictions"))?;
         trained.scores = answer_splits(&[model], self.job.tasks, config, &folder, self.comm, self.out)?;
         if self.comm.rank() == 0 {

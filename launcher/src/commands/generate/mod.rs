@@ -10,11 +10,12 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use segue_cluster::signals::Interruption;
+use segue_collectives::local::Local;
 use segue_configs::ModelConfig;
 use segue_configs::exit_code::of_read;
 use segue_tokenizer::{Tokenizer, TokenizerKind};
 use segue_trainer::families::language;
-use segue_trainer::families::language_model::{NextToken, load_next_token};
+use segue_trainer::families::language_model::{ModelFolder, NextToken, load_next_token};
 use segue_trainer::generate::{Generator, Sampling};
 use serde_json::{Value, json};
 
@@ -22,7 +23,7 @@ use self::interactive::Session;
 use self::lines::{LineEditor, PlainLines, takes_keys};
 use self::sampling::SamplingArgs;
 use super::eval::eval_config;
-use super::{at_least_one, length, open_model};
+use super::{DeviceArg, at_least_one, device_of_rank, length, open_model};
 use crate::failure::{BAD_DATA, Failure, IO_FAILED, USAGE};
 use crate::output::{Output, Unit};
 
@@ -61,6 +62,9 @@ pub struct GenerateArgs {
     /// Number of libtorch threads.
     #[arg(long, default_value_t = 1, value_parser = at_least_one)]
     threads: usize,
+    /// Where to compute.
+    #[arg(long, value_enum, default_value_t = DeviceArg::Cpu)]
+    device: DeviceArg,
 }
 
 /// Other ways to let a model write.
@@ -80,8 +84,9 @@ pub fn run(mut args: GenerateArgs, quiet: bool, out: &Output) -> Result<Value, F
 }
 
 fn run_prompt(folder: &Path, args: GenerateArgs, quiet: bool, out: &Output) -> Result<Value, Failure> {
+    let compute = device_of_rank(args.device, &Local, out)?;
     segue_trainer::libtorch::set_threads(args.threads);
-    let folder = open_model(folder, out)?;
+    let folder = ModelFolder { compute, ..open_model(folder, out)? };
     let tokenizer = folder.tokenizer()?;
     let sampling = args.sampling.sampling(&tokenizer)?;
     let mut model = load_next_token(&folder)?;

@@ -3,12 +3,15 @@
 use tch::{Kind, Tensor};
 
 use crate::layers::Memory;
+use crate::libtorch::stream::put;
 use crate::noise::Noise;
 
 /// Sequences as tensors: one row each, padded at the left so that the last token stands last in every row.
 pub struct Rows {
     /// Token ids, `[rows, length]`.
     pub ids: Tensor,
+    /// The same in the memory of the host, where the model lives elsewhere.
+    pub ids_of_host: Option<Tensor>,
     /// Segment of each, `[rows, length]`.
     pub segments: Tensor,
     /// True at padding, `[rows, length]`; `None` where there is none.
@@ -51,7 +54,7 @@ pub fn rotated(x: &Tensor, offsets: &[i64]) -> Tensor {
         .iter()
         .flat_map(|offset| (0..length).map(move |position| (position + offset).rem_euclid(length)))
         .collect();
-    let mut index = Tensor::from_slice(&from).to_device(x.device()).view([size[0], length]);
+    let mut index = put(Tensor::from_slice(&from), x.device()).view([size[0], length]);
     if let Some(&width) = size.get(2) {
         index = index.unsqueeze(2).expand([-1, -1, width], false);
     }

@@ -164,7 +164,8 @@ pub fn load_objective(folder: &ModelFolder, config: &Config) -> Result<Box<dyn O
         return Err(TrainError::OtherModel { path, what });
     }
     let weights = read_weights(&path, &config.model, &specs)?;
-    Ok(folder.family.objective_over(config, Parameters::from_tensors(specs, weights, Kind::Float)))
+    let parameters = Parameters::from_tensors(specs, weights, Kind::Float).to(folder.compute.device());
+    Ok(folder.family.objective_over(config, parameters))
 }
 
 /// Beginnings of the names of heads: those that Hugging Face puts on XLNet, and `tasks.` where there are several. A

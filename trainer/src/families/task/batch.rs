@@ -1,7 +1,8 @@
 use segue_tasks::Example;
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use crate::families::language_model::Rows;
+use crate::libtorch::stream::put;
 
 /// Token of padding.
 const PADDING_ID: i64 = 0;
@@ -9,8 +10,8 @@ const PADDING_ID: i64 = 0;
 /// segment less is less to multiply.
 const PADDING_SEGMENT: i64 = 2;
 
-/// The sequences of `examples`, one after the other, at the length of the longest, padded so that `<cls>` stands last.
-pub fn rows(examples: &[&Example]) -> Rows {
+/// The sequences of `examples`, one after the other, at the length of the longest, padded so that `<cls>` stands last, on `device`.
+pub fn rows(examples: &[&Example], device: Device) -> Rows {
     let sequences = || examples.iter().flat_map(|example| &example.sequences);
     let length = sequences().map(|sequence| sequence.ids.len()).max().unwrap_or(0);
     let offsets: Vec<i64> = sequences().map(|sequence| (length - sequence.ids.len()) as i64).collect();
@@ -25,12 +26,15 @@ pub fn rows(examples: &[&Example]) -> Rows {
     };
     let all: Vec<_> = sequences().collect();
     let padded = offsets.iter().any(|&offset| offset > 0);
+    let ids = filled(PADDING_ID, &|row| all[row].ids.iter().map(|&id| i64::from(id)).collect());
+    let segments =
+        filled(PADDING_SEGMENT, &|row| all[row].segments.iter().map(|&segment| i64::from(segment)).collect());
+    let padding = padded.then(|| filled(1, &|row| vec![0; all[row].ids.len()]).to_kind(Kind::Bool));
     Rows {
-        ids: filled(PADDING_ID, &|row| all[row].ids.iter().map(|&id| i64::from(id)).collect()),
-        segments: filled(PADDING_SEGMENT, &|row| {
-            all[row].segments.iter().map(|&segment| i64::from(segment)).collect()
-        }),
-        padding: padded.then(|| filled(1, &|row| vec![0; all[row].ids.len()]).to_kind(Kind::Bool)),
+        ids: put(ids.shallow_clone(), device),
+        ids_of_host: (ids.device() != device).then_some(ids),
+        segments: put(segments, device),
+        padding: padding.map(|padding| put(padding, device)),
         offsets,
         length: length as i64,
     }

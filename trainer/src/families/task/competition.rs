@@ -3,6 +3,8 @@
 use segue_configs::{TaskConfig, TaskLoss};
 use tch::{Kind, Tensor};
 
+use crate::libtorch::stream::put;
+
 /// How the right sequence of each example is to win.
 #[derive(Debug, Clone, Copy)]
 pub enum Competition {
@@ -31,7 +33,7 @@ impl Competition {
     /// example, one after the other; `right`: the number of the right one.
     pub fn losses(self, scores: &Tensor, counts: &[usize], right: &[i64]) -> Tensor {
         let log_p = by_example(scores, counts, f64::NEG_INFINITY).log_softmax(1, None::<Kind>);
-        let right = Tensor::from_slice(right).unsqueeze(1);
+        let right = put(Tensor::from_slice(right).unsqueeze(1), scores.device());
         let of_right = log_p.gather(1, &right, false); // [examples, 1]
         let nll = -of_right.squeeze_dim(1);
         let Self::Margin { weight, margin } = self else { return nll };
@@ -58,7 +60,8 @@ fn by_example(scores: &Tensor, counts: &[usize], filler: f64) -> Tensor {
         first += count;
     }
     let padded = Tensor::cat(&[scores, &Tensor::full([1], filler, (scores.kind(), scores.device()))], 0);
-    padded.index_select(0, &Tensor::from_slice(&from)).view([counts.len() as i64, most as i64])
+    let from = put(Tensor::from_slice(&from), scores.device());
+    padded.index_select(0, &from).view([counts.len() as i64, most as i64])
 }
 
 #[cfg(test)]

@@ -76,7 +76,7 @@ mod tests {
             Example { sequences: vec![sequence], target: Target::Unknown }
         };
         let examples = [example(&[1, 2, 3, 7, 9, 10]), example(&[4, 8]), example(&[5, 6, 7, 1])];
-        let rows = rows(&examples.iter().collect::<Vec<_>>());
+        let rows = rows(&examples.iter().collect::<Vec<_>>(), tch::Device::Cpu);
         let all = encoder.states(&rows, None).narrow(1, rows.length - 1, 1);
         let difference = (encoder.last_states(&rows, None) - all).abs().max().double_value(&[]);
         assert!(difference < 1e-5, "{difference}");

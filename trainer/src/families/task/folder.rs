@@ -37,12 +37,13 @@ impl TaskFolder {
         }
     }
 
-    /// The model with its heads.
+    /// The model with its heads, where the folder says.
     pub fn load(&self, task: &TaskConfig) -> Result<TaskModel, TrainError> {
         let config = &self.folder.config;
         let specs = TaskModel::specs(config, &self.heads);
         let weights = read_weights(&self.folder.path.join(WEIGHTS), config, &specs)?;
-        Ok(TaskModel::new(config, &self.heads, task, Parameters::from_tensors(specs, weights, Kind::Float)))
+        let parameters = Parameters::from_tensors(specs, weights, Kind::Float);
+        Ok(TaskModel::new(config, &self.heads, task, parameters.to(self.folder.compute.device())))
     }
 }
 

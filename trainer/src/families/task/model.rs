@@ -1,6 +1,6 @@
 use segue_configs::{Config, ModelConfig, TaskConfig, TaskSummary};
-use segue_tasks::{Example, Kind, Target};
-use tch::{Kind as Number, Reduction, Tensor};
+use segue_tasks::{Example, Kind, Sequence, Target};
+use tch::{Device, Kind as Number, Reduction, Tensor};
 
 use super::batch::rows;
 use super::competition::Competition;
@@ -9,11 +9,12 @@ use crate::engine::Loss;
 use crate::families::language;
 use crate::families::language_model::{Encoder, LanguageFamily, Rows};
 use crate::layers::{
-    Beam, HeadConfig, JudgedFrom, KernelHead, SpanHead, SpanLabels, SummaryHead, TagHead,
+    Beam, HeadConfig, JudgedFrom, KernelHead, QUERY_SEGMENT, SpanHead, SpanLabels, SummaryHead, TagHead,
     classification_losses, kernel_features, pair_losses, squared_errors,
 };
+use crate::libtorch::stream::put;
 use crate::noise::Noise;
-use crate::{ParameterSpec, Parameters};
+use crate::{Compute, ParameterSpec, Parameters};
 
 /// Label of positions that have none.
 const NO_LABEL: i64 = -100;
@@ -113,11 +114,11 @@ impl TaskModel {
         }
     }
 
-    /// An encoder and heads with weights drawn from the run's seed, in single precision.
-    pub fn fresh(config: &Config, heads: &[HeadSpec]) -> Self {
+    /// An encoder and heads with weights drawn from the run's seed, in single precision, where `compute` says.
+    pub fn fresh(config: &Config, heads: &[HeadSpec], compute: Compute) -> Self {
         let specs = Self::specs(&config.model, heads);
         let parameters = Parameters::initialise(specs, config.train.seed, Number::Float);
-        let parameters = parameters.with_recompute(config.train.recompute);
+        let parameters = parameters.to(compute.device()).with_recompute(config.train.recompute);
         Self::new(&config.model, heads, &config.task, parameters)
     }
 
@@ -186,7 +187,7 @@ impl TaskModel {
 
     /// Loss of one micro-batch for head number `head`; dropout is on where there is noise.
     pub fn loss(&self, head: usize, examples: &[&Example], noise: Option<&Noise>) -> Loss<()> {
-        let rows = rows(examples);
+        let rows = self.rows(examples);
         let states = self.states(head, &rows, noise);
         let losses = match &self.heads[head] {
             Head::Summary(head_of) => {
@@ -194,9 +195,14 @@ impl TaskModel {
             }
             Head::Span(head) => span_losses(head, &states, &rows, examples, noise),
             Head::Tags(head) => return tag_loss(&head.logits(&states), &rows, examples),
-            Head::Kernels(head) => pair_losses(&head.scores(&kernel_features(&states, &rows.segments))),
+            Head::Kernels(head) => pair_losses(&head.scores(&features(&states, &rows, examples))),
         };
         Loss::of(losses.sum(None::<Number>), examples.len() as f64, None, ())
+    }
+
+    /// The sequences of some examples, where the model lives.
+    fn rows(&self, examples: &[&Example]) -> Rows {
+        rows(examples, self.parameters.options().1)
     }
 
     /// The states that a head reads: one for a whole sequence, `[rows, 1, d_model]`, or all.
@@ -215,7 +221,7 @@ impl TaskModel {
         match kind {
             Kind::Regression => {
                 let numbers: Vec<f32> = examples.iter().map(|e| number(&e.target)).collect();
-                squared_errors(logits, &Tensor::from_slice(&numbers))
+                squared_errors(logits, &put(Tensor::from_slice(&numbers), logits.device()))
             }
             Kind::Choice => {
                 let counts: Vec<usize> = examples.iter().map(|e| e.sequences.len()).collect();
@@ -224,7 +230,7 @@ impl TaskModel {
             }
             _ => {
                 let labels: Vec<i64> = examples.iter().map(|e| class(&e.target)).collect();
-                classification_losses(logits, &Tensor::from_slice(&labels))
+                classification_losses(logits, &put(Tensor::from_slice(&labels), logits.device()))
             }
         }
     }
@@ -232,12 +238,12 @@ impl TaskModel {
     /// What head number `head` answers to each example.
     pub fn answer(&self, head: usize, examples: &[&Example]) -> Vec<Scores> {
         tch::no_grad(|| {
-            let rows = rows(examples);
+            let rows = self.rows(examples);
             let states = self.states(head, &rows, None);
             match &self.heads[head] {
                 Head::Summary(head) => by_example(&head.logits(&states, None), examples),
                 Head::Tags(head) => {
-                    let logits = head.logits(&states);
+                    let logits = on_host(&head.logits(&states));
                     let of = |(row, &offset): (usize, &i64)| {
                         let own = logits.get(row as i64).narrow(0, offset, rows.length - offset);
                         floats(&own)
@@ -245,12 +251,20 @@ impl TaskModel {
                     rows.offsets.iter().enumerate().map(of).collect()
                 }
                 Head::Kernels(head) => {
-                    by_example(&head.scores(&kernel_features(&states, &rows.segments)), examples)
+                    by_example(&head.scores(&features(&states, &rows, examples)), examples)
                 }
                 Head::Span(head) => span_answers(head, &states, &rows, examples, self.beam),
             }
         })
     }
+}
+
+/// What documents are ranked by, `[rows, kernels]`.
+fn features(words: &Tensor, rows: &Rows, examples: &[&Example]) -> Tensor {
+    let query =
+        |sequence: &Sequence| sequence.segments.iter().filter(|&&of| i64::from(of) == QUERY_SEGMENT).count();
+    let longest = examples.iter().flat_map(|example| &example.sequences).map(query).max().unwrap_or(0);
+    kernel_features(words, &rows.segments, longest as i64)
 }
 
 /// Mean of the states of each row over its tokens, padding left out: `[rows, 1, d_model]`.
@@ -290,7 +304,7 @@ fn tag_loss(logits: &Tensor, rows: &Rows, examples: &[&Example]) -> Loss<()> {
     }
     let weight = labels.iter().filter(|&&label| label != NO_LABEL).count() as f64;
     let flat = logits.flatten(0, 1);
-    let labels = Tensor::from_slice(&labels);
+    let labels = put(Tensor::from_slice(&labels), logits.device());
     let sum = flat.cross_entropy_loss::<&Tensor>(&labels, None, Reduction::Sum, NO_LABEL, 0.0);
     Loss::of(sum, weight, None, ())
 }
@@ -303,7 +317,7 @@ fn outside(rows: &Rows, examples: &[&Example]) -> Tensor {
         values.extend(std::iter::repeat_n(1f32, offset as usize));
         values.extend(sequence.outside.iter().map(|&outside| if outside { 1.0 } else { 0.0 }));
     }
-    Tensor::from_slice(&values).view([rows.offsets.len() as i64, rows.length])
+    put(Tensor::from_slice(&values).view([rows.offsets.len() as i64, rows.length]), rows.ids.device())
 }
 
 /// Where each row has its `<cls>`: at the end.
@@ -329,8 +343,9 @@ fn span_losses(
             ref other => panic!("training examples have spans, this one has {other:?}"),
         }
     }
-    let (starts, ends) = (Tensor::from_slice(&starts), Tensor::from_slice(&ends));
-    let impossible = Tensor::from_slice(&none);
+    let put = |labels: Tensor| put(labels, states.device());
+    let (starts, ends) = (put(Tensor::from_slice(&starts)), put(Tensor::from_slice(&ends)));
+    let impossible = put(Tensor::from_slice(&none));
     let labels = SpanLabels {
         starts: &starts,
         ends: &ends,
@@ -342,7 +357,7 @@ fn span_losses(
 
 /// Scores of the rows of each example together.
 fn by_example(logits: &Tensor, examples: &[&Example]) -> Vec<Scores> {
-    let mut first = 0;
+    let (mut first, logits) = (0, on_host(logits));
     examples
         .iter()
         .map(|example| {
@@ -351,6 +366,11 @@ fn by_example(logits: &Tensor, examples: &[&Example]) -> Vec<Scores> {
             floats(&logits.narrow(0, first - count, count))
         })
         .collect()
+}
+
+/// Where answers are decided, read at once.
+fn on_host(x: &Tensor) -> Tensor {
+    x.to_device(Device::Cpu)
 }
 
 fn floats(x: &Tensor) -> Vec<f32> {
@@ -372,6 +392,8 @@ fn span_answers(
     let n = beam.min(rows.length);
     let Beam { start_probabilities, starts, end_probabilities, ends, unanswerable } =
         head.beam(states, &cls(rows), Some(&outside(rows, examples)), n, n);
+    let [start_probabilities, starts, end_probabilities, ends, unanswerable] =
+        [start_probabilities, starts, end_probabilities, ends, unanswerable].each_ref().map(on_host);
     let unanswerable = floats(&unanswerable);
     let row = |(row, &offset): (usize, &i64)| {
         let of = |x: &Tensor| floats(&x.get(row as i64).to_kind(Number::Float));

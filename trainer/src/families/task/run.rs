@@ -11,7 +11,7 @@ use segue_tasks::{Example, ExampleOrder, Kind, Split, TaskData, batches_of_pass}
 use segue_tokenizer::Tokenizer;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tch::Tensor;
+use tch::{Device, Tensor};
 
 use super::answers::answers;
 use super::card::{Circumstances, model_card};
@@ -28,7 +28,7 @@ use crate::engine::{
 use crate::families::language_model::{ModelFolder, as_stored, read_weights};
 use crate::families::{Job, language};
 use crate::noise::Noise;
-use crate::{Compute, Parameters, TrainError};
+use crate::{Compute, ParameterSpec, Parameters, TrainError};
 
 /// Steps and warm-up of a run over the training examples of `tasks`, where `[task]` tells them in passes and shares. Refuses keys that count steps
 /// and do not go with them.
@@ -75,18 +75,17 @@ impl Job for Finetuning<'_> {
         Ok(memory)
     }
 
-    /// Computes on the processor.
     fn train(
         &self,
         config: &Config,
-        _: Compute,
+        compute: Compute,
         comm: &dyn Communicator,
         stop: &dyn Fn() -> bool,
         on_event: &mut dyn FnMut(Event),
     ) -> Result<Outcome, TrainError> {
         let Self { tasks, folder, tokenizer, circumstances } = self;
         check_measured(&config.task, tasks)?;
-        let learner = TaskLearner::new(config, tasks)?;
+        let learner = TaskLearner::new(config, tasks, compute)?;
         let pipeline = pipeline(&config.model, learner.model.heads(), tokenizer);
         // Ranked documents are laid out in their own way, and no other program reads such a folder.
         let laid_out = tasks.iter().any(|data| data.kind != Kind::Ranking);
@@ -109,7 +108,7 @@ struct TaskLearner<'a> {
 }
 
 impl<'a> TaskLearner<'a> {
-    fn new(config: &Config, tasks: &'a [TaskData]) -> Result<Self, TrainError> {
+    fn new(config: &Config, tasks: &'a [TaskData], compute: Compute) -> Result<Self, TrainError> {
         let heads = heads(&config.task, tasks);
         let family = language(&config.model)?;
         if !family.encodes_both_ways() && heads.iter().any(|head| head.kind == Kind::Span) {
@@ -120,7 +119,7 @@ impl<'a> TaskLearner<'a> {
                     .into(),
             });
         }
-        let model = TaskModel::fresh(config, &heads);
+        let model = TaskModel::fresh(config, &heads, compute);
         let examples =
             tasks.iter().map(|data| training_examples(config, data)).collect::<Result<Vec<_>, _>>()?;
         let batches: Vec<usize> =
@@ -306,7 +305,8 @@ impl<'a> Family for Examples<'a> {
     ) -> Vec<(String, Tensor)> {
         let frozen = learner.model.frozen();
         let frozen = frozen.specs().iter().zip(frozen.tensors());
-        let all = frozen.map(|(spec, t)| (spec.name.clone(), t.shallow_clone())).chain(weights);
+        let on_host = |(spec, t): (&ParameterSpec, &Tensor)| (spec.name.clone(), t.to_device(Device::Cpu));
+        let all = frozen.map(on_host).chain(weights);
         as_stored(&self.config.model, all.collect())
     }
 

@@ -3,7 +3,7 @@
 use tch::Tensor;
 
 use super::config::TransfoXlConfig;
-use super::model::TransfoXl;
+use super::model::{Segment, TransfoXl};
 use crate::Parameters;
 use crate::families::language_model::{Encoder, Rows, no_memory, rotated};
 use crate::noise::Noise;
@@ -30,7 +30,9 @@ impl Encoder for TransfoXlEncoder {
         let Self(model) = self;
         let memory = no_memory(model.config().n_layer, rows, model.config().d_model);
         let ids = rotated(&rows.ids, &rows.offsets);
-        let hidden = model.forward(&ids, &memory, noise).hidden;
+        let of_host = rows.ids_of_host.as_ref().map(|ids| rotated(ids, &rows.offsets));
+        let segment = Segment { ids_of_host: of_host.as_ref(), ..Segment::from(&ids) };
+        let hidden = model.forward(segment, &memory, noise).hidden;
         let back: Vec<i64> = rows.offsets.iter().map(|offset| -offset).collect();
         rotated(&hidden, &back)
     }

@@ -339,12 +339,13 @@ impl Layer {
         let by_distance = by_head(q + v).bmm(&r.permute([1, 2, 0])).view([heads, lanes, rows, -1]);
         let distances = targets.distances.unsqueeze(0).expand([heads, -1, -1, -1], false);
         let mut scores = by_content + by_lane(by_distance.gather(3, &distances, false));
-        if let Some(codes) = group.segments.as_ref().map(Segments::codes)
-            && let Some(of_targets) = &codes.targets
+        if let Some(segments) = &group.segments
+            && let Some(of_targets) = &segments.ids_of_targets
         {
             let s = (self.seg_embed.get(1) - self.seg_embed.get(0)).view([heads, width]);
             let other = ((q + b) * s).sum_dim_intlist(3, false, None::<Kind>); // [lanes, targets, heads]
-            let differs = of_targets.matmul(&codes.keys.transpose(1, 2)); // [lanes, targets, key]
+            let of_keys = segments.ids.unsqueeze(1);
+            let differs = of_targets.unsqueeze(2).not_equal_tensor(&of_keys).to_kind(other.kind()); // [lanes, targets, key]
             let other = other.permute([0, 2, 1]).unsqueeze(3) * differs.unsqueeze(1);
             scores += other.reshape(scores.size());
         }

@@ -34,7 +34,7 @@ const FEATURE_SCALE: f64 = 0.01;
 const MARGIN: f64 = 1.0;
 
 /// Segments of the two texts, as rows hold them; padding has another.
-const QUERY: i64 = 0;
+pub const QUERY_SEGMENT: i64 = 0;
 const DOCUMENT: i64 = 1;
 
 /// Kernel pooling (Xiong et al. 2017, K-NRM): how relevant a document is to a query, told from how alike their
@@ -62,12 +62,12 @@ impl KernelHead {
 
 /// φ_k = Σ_i log Σ_j exp(−(M_ij − μ_k)² / 2σ_k²), `[rows, kernels]`, with M the cosines between words i of the query
 /// and j of the document. `words`: `[rows, length, width]`; `segments`, `[rows, length]`, says which words belong to
-/// the query (0) and which to the document (1); others count for nothing.
-pub fn kernel_features(words: &Tensor, segments: &Tensor) -> Tensor {
+/// the query (0) and which to the document (1); others count for nothing. No query has more than `longest` words.
+pub fn kernel_features(words: &Tensor, segments: &Tensor, longest: i64) -> Tensor {
     let lengths = words.norm_scalaropt_dim(2.0, [-1i64].as_slice(), true).clamp_min(SHORTEST);
     let words = words / lengths;
     let of_document = segments.eq(DOCUMENT).to_kind(words.kind()).unsqueeze(1); // [rows, 1, length]
-    let (query, of_query) = query_words(&words, segments);
+    let (query, of_query) = query_words(&words, segments, longest);
     // The exact kernel is narrower than what 16 bits tell apart.
     let cosines = Autocast::without(|| query.matmul(&words.transpose(1, 2))); // [rows, query, length]
     let feature = |&(centre, width): &(f64, f64)| {
@@ -78,10 +78,9 @@ pub fn kernel_features(words: &Tensor, segments: &Tensor) -> Tensor {
     Tensor::stack(&CENTRES.iter().map(feature).collect::<Vec<_>>(), 1)
 }
 
-/// The words of each row's query, `[rows, longest query, width]`, and 1 where there is one, `[rows, longest query]`.
-fn query_words(words: &Tensor, segments: &Tensor) -> (Tensor, Tensor) {
-    let of_query = segments.eq(QUERY).to_kind(Kind::Int64);
-    let longest = of_query.sum_dim_intlist(1, false, Kind::Int64).max().int64_value(&[]);
+/// The words of each row's query, `[rows, longest, width]`, and 1 where there is one, `[rows, longest]`.
+fn query_words(words: &Tensor, segments: &Tensor, longest: i64) -> (Tensor, Tensor) {
+    let of_query = segments.eq(QUERY_SEGMENT).to_kind(Kind::Int64);
     let places = of_query.argsort_stable(true, 1, true).narrow(1, 0, longest);
     let there = of_query.gather(1, &places, false).to_kind(words.kind());
     let places = places.unsqueeze(2).expand([-1, -1, words.size()[2]], false);
@@ -103,6 +102,7 @@ mod tests {
     use crate::Init;
 
     const WIDTH: i64 = 5;
+    const LONGEST: i64 = 3;
     /// Three rows padded to eight: a query of two words, one of three, one of one.
     const SEGMENTS: [[i64; 8]; 3] =
         [[4, 4, 4, 0, 0, 1, 1, 1], [0, 0, 0, 1, 1, 1, 1, 1], [4, 4, 4, 4, 4, 4, 0, 1]];
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn x29_features_are_those_of_a_loop_over_words() {
         let words = words();
-        let features = kernel_features(&words, &segments());
+        let features = kernel_features(&words, &segments(), LONGEST);
         for row in 0..3 {
             let found = Vec::<f64>::try_from(features.get(row as i64)).unwrap();
             for (found, expected) in found.into_iter().zip(slowly(&words, row)) {
@@ -167,7 +167,8 @@ mod tests {
         let words = words();
         let padded = Tensor::cat(&[normals(&[3, 4, WIDTH], 1), words.shallow_clone()], 1);
         let more = Tensor::cat(&[Tensor::full([3, 4], 4, (Kind::Int64, tch::Device::Cpu)), segments()], 1);
-        let difference = kernel_features(&padded, &more) - kernel_features(&words, &segments());
+        let difference =
+            kernel_features(&padded, &more, LONGEST) - kernel_features(&words, &segments(), LONGEST);
         assert!(difference.abs().max().double_value(&[]) < 1e-12);
     }
 
@@ -192,12 +193,12 @@ mod tests {
         let segments = segments().narrow(0, 0, 2);
         let (weight, words) = (normals(&[1, 11], 2), normals(&[2, 8, WIDTH], 0));
         let loss = |weight: &Tensor, bias: f64, words: &Tensor| {
-            let scores = head(weight, bias).0.scores(&kernel_features(words, &segments));
+            let scores = head(weight, bias).0.scores(&kernel_features(words, &segments, LONGEST));
             pair_losses(&scores).double_value(&[0])
         };
         let (own, parameters) = head(&weight, 0.1);
         let leaf = words.copy().set_requires_grad(true);
-        pair_losses(&own.scores(&kernel_features(&leaf, &segments))).sum(None::<Kind>).backward();
+        pair_losses(&own.scores(&kernel_features(&leaf, &segments, LONGEST))).sum(None::<Kind>).backward();
         let moved = |x: &Tensor, i: i64, by: f64| {
             let moved = x.copy();
             let mut at = moved.view([-1]).get(i);

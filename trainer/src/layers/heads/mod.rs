@@ -6,7 +6,7 @@ mod span;
 mod summary;
 mod tags;
 
-pub use kernels::{KernelHead, kernel_features, pair_losses};
+pub use kernels::{KernelHead, QUERY_SEGMENT, kernel_features, pair_losses};
 pub use span::{Beam, JudgedFrom, SpanHead, SpanLabels};
 pub use summary::{SummaryHead, by_choice, classification_losses, squared_errors};
 pub use tags::TagHead;
