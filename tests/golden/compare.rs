@@ -34,6 +34,8 @@ pub enum Mismatch {
         worst: f64,
         /// Files of other content.
         files: Vec<String>,
+        /// Keys of evaluations with another value.
+        keys: Vec<String>,
         /// Whether the golden file was made on a machine like this one.
         same_machine: bool,
     },
@@ -46,7 +48,7 @@ impl fmt::Display for Mismatch {
             Self::Processor { worst, machine } => {
                 write!(f, "other bits than on {machine}, losses up to {worst:.1e} away")
             }
-            Self::Result { step, worst, files, same_machine } => {
+            Self::Result { step, worst, files, keys, same_machine } => {
                 match step {
                     Some(step) => write!(f, "another loss from recorded step {step} on, ")?,
                     None => write!(f, "the same losses of steps, ")?,
@@ -54,8 +56,9 @@ impl fmt::Display for Mismatch {
                 let machine = if *same_machine { "the same kind of machine" } else { "another machine" };
                 write!(
                     f,
-                    "up to {worst:.1e} away; other bytes in: {}; recorded on {machine}",
-                    files.join(", ")
+                    "up to {worst:.1e} away; other bytes in: {}; other values in evaluations: {}; recorded on {machine}",
+                    files.join(", "),
+                    keys.join(", ")
                 )
             }
         }
@@ -81,7 +84,8 @@ pub fn compare(golden: &Record, found: &Record) -> Result<(), Mismatch> {
     }
     let mut pairs = golden.losses.iter().zip(&found.losses);
     let step = pairs.position(|(a, b)| a.to_bits() != b.to_bits()).map(|i| i + 1);
-    Err(Mismatch::Result { step, worst, files: differing(&golden.blake3, &found.blake3), same_machine })
+    let files = differing(&golden.blake3, &found.blake3);
+    Err(Mismatch::Result { step, worst, files, keys: golden.keys_apart(found), same_machine })
 }
 
 /// Names under which two tables differ.
@@ -121,5 +125,19 @@ mod tests {
         assert!(fails(fewer) && fails(without_files));
         let other_data = Record { data: BTreeMap::new(), ..golden.clone() };
         assert_eq!(compare(&golden, &other_data), Err(Mismatch::Data { corpora: vec!["corpus".into()] }));
+    }
+
+    #[test]
+    fn evaluations_are_near_in_what_follows_from_losses_and_not_in_scores() {
+        let evaluated = |machine: &str, bits: f64, score: f64| {
+            let row = serde_json::json!({ "loss": 4.0, "bits_per_byte": bits, "accuracy": score });
+            Record { evaluations: vec![row], ..record(machine, 4.0, "a") }
+        };
+        let result = |found: Record| compare(&evaluated("here", 6.0, 0.5), &found);
+        assert!(matches!(result(evaluated("elsewhere", 6.000_01, 0.75)), Err(Mismatch::Processor { .. })));
+        let Err(mismatch) = result(evaluated("elsewhere", 6.001, 0.5)) else {
+            panic!("other bits of a byte pass")
+        };
+        assert!(mismatch.to_string().contains("other values in evaluations: bits_per_byte;"), "{mismatch}");
     }
 }

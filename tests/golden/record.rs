@@ -1,6 +1,6 @@
 //! A golden file: what a run computed, and where.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -27,6 +27,10 @@ pub struct Record {
     pub blake3: BTreeMap<String, String>,
 }
 
+/// Of an evaluation: its losses, what follows from them, and what they are of.
+const OF_LOSSES: [&str; 8] =
+    ["loss", "nats", "bits_per_token", "bits_per_char", "bits_per_byte", "targets", "chars", "bytes"];
+
 impl Record {
     /// Where the file of a run with a family of kernels lies.
     pub fn path(run: &str, kernels: &str) -> PathBuf {
@@ -50,16 +54,24 @@ impl Record {
     pub fn same_results(&self, found: &Self) -> bool {
         let rows = self.evaluations.iter().zip(&found.evaluations);
         self.evaluations.len() == found.evaluations.len()
-            && rows.into_iter().all(|(recorded, row)| tells(row, recorded))
+            && rows.into_iter().all(|(recorded, row)| apart(row, recorded).next().is_none())
             && (&self.kernels, &self.data, &self.losses, &self.blake3)
                 == (&found.kernels, &found.data, &found.losses, &found.blake3)
     }
 
-    /// The largest relative difference between losses of the two, evaluations included; ∞ where they are not as many.
+    /// Keys of evaluations that the other has not, or with another value.
+    pub fn keys_apart(&self, found: &Self) -> Vec<String> {
+        let rows = self.evaluations.iter().zip(&found.evaluations);
+        let keys: BTreeSet<&String> = rows.flat_map(|(recorded, row)| apart(row, recorded)).collect();
+        keys.into_iter().cloned().collect()
+    }
+
+    /// The largest relative difference between losses of the two, and between what else `OF_LOSSES` names of their evaluations; ∞ where the other has
+    /// not as many.
     ///
     /// Scores of tasks are left out: one decision near a tie moves them by a step.
     pub fn distance(&self, other: &Self) -> f64 {
-        let (ours, theirs) = (self.all_losses(), other.all_losses());
+        let (ours, theirs) = (self.all_losses(self), other.all_losses(self));
         if ours.len() != theirs.len() {
             return f64::INFINITY;
         }
@@ -70,14 +82,19 @@ impl Record {
         ours.iter().zip(&theirs).map(relative).fold(0.0, f64::max)
     }
 
-    fn all_losses(&self) -> Vec<f64> {
-        let evaluated = self.evaluations.iter().filter_map(|row| row["loss"].as_f64());
+    /// Those that `recorded` has.
+    fn all_losses(&self, recorded: &Self) -> Vec<f64> {
+        let of_row = |(row, recorded): (&Value, &Value)| {
+            let there = OF_LOSSES.iter().filter(|key| recorded[**key].is_number());
+            there.filter_map(|key| row[*key].as_f64()).collect::<Vec<_>>()
+        };
+        let evaluated = self.evaluations.iter().zip(&recorded.evaluations).flat_map(of_row);
         self.losses.iter().copied().chain(evaluated).collect()
     }
 }
 
-/// Whether `row` has every key of `recorded`, with the same value.
-fn tells(row: &Value, recorded: &Value) -> bool {
+/// Keys of `recorded` that `row` has not, or with another value.
+fn apart<'a>(row: &'a Value, recorded: &'a Value) -> impl Iterator<Item = &'a String> {
     let keys = recorded.as_object().into_iter().flatten();
-    keys.into_iter().all(|(key, value)| row.get(key) == Some(value))
+    keys.filter(|(key, value)| row.get(key) != Some(value)).map(|(key, _)| key)
 }
