@@ -390,11 +390,12 @@ class WholeKit(Scratch):
         return code, {case["name"]: (case["status"], case["detail"]) for case in found["cases"]}, said
 
     def test_everything_passes_on_a_card(self):
-        code, found, said = self.cases("host", "parity-transfo-xl", "parity-xlnet", "precision", "resume", "memory")
+        code, found, said = self.cases("host", "parity-transfo-xl", "parity-xlnet", "precision", "resume", "used", "memory")
         self.assertEqual((code, {status for status, _ in found.values()}), (0, {"pass"}), said)
         self.assertIn("GPU: a card", found["host"][1])
         self.assertIn("bf16 0.00%", found["precision"][1])
         self.assertIn("1 tables of step 240", found["resume"][1])
+        self.assertIn("20 tokens are the same", found["used"][1])
         self.assertIn("0.90 of what a dry run counts", found["memory"][1])
         page = (self.folder / "out/gpu-test.md").read_text()
         self.assertIn("| parity-xlnet | pass |", page)
@@ -404,14 +405,16 @@ class WholeKit(Scratch):
                 ("parity", "parity-xlnet", "fail", "error 1.00e+00, limit 1e-05, at encode.loss"),
                 ("crash", "parity-xlnet", "crash", "SIGSEGV"),
                 ("curve", "precision", "fail", "bf16 16.67%"),
-                ("bytes", "resume", "fail", "other bytes in model.safetensors")):
+                ("bytes", "resume", "fail", "other bytes in model.safetensors"),
+                ("loss", "used", "fail", "an evaluation 2.0e-01"),
+                ("text", "used", "fail", "the most probable 20 tokens are [8, 0")):
             with self.subTest(fault):
                 code, found, _ = self.cases(case, fault=fault)
                 self.assertEqual((code, found[case][0]), (1, status))
                 self.assertIn(words, found[case][1])
 
     def test_a_binary_without_the_options_is_passed_over_with_their_names(self):
-        names = ["parity-xlnet", "precision", "resume", "memory"]
+        names = ["parity-xlnet", "precision", "resume", "used", "memory"]
         code, found, _ = self.cases(*names, fault="old")
         self.assertEqual((code, {status for status, _ in found.values()}), (0, {"skip"}))
         self.assertEqual(found["parity-xlnet"][1], "`segue parity` has no --device yet")

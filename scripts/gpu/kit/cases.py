@@ -19,6 +19,10 @@ PRECISION_STEPS = 200
 LAST_STEPS = 50  # over these the losses of a precision are compared
 LOSS_TOLERANCE = 0.01  # relative
 RESUME_STEPS, CHECKPOINT_EVERY = 240, 40
+# What is done with a trained model.
+USED_STEPS, TUNED_STEPS, WRITTEN = 60, 20, 20
+EVALUATION_TOLERANCE = 1e-4  # relative, of losses in single precision
+WORDS = "the a film story actor plot scene is was of and".split()
 BAD_CONFIGURATION = 78  # exit code of a configuration that asks for what cannot be had
 PAUSE = 0.002  # seconds between two looks for a checkpoint
 # A shape whose memory is compared with what a dry run counts.
@@ -233,6 +237,45 @@ def two_ranks(bench):
     return said
 
 
+# ---- what trained models are used for
+
+
+def used(bench):
+    """A model that was trained on the device evaluates, writes and is fine-tuned there as on the CPU."""
+    devices = {name: [bench.device_option(name), ["--device", "cpu"] if bench.device == "cuda" else []] for name in ("eval", "generate")}
+    bench.segue.run(*bench.tiny("used", f"train.steps={USED_STEPS}"))
+    run = bench.work / "used"
+    found = [bench.segue.json("eval", "--model", run, "--corpus", bench.kit.corpus, *device)["evaluation"]["loss"]
+             for device in devices["eval"]]
+    texts = [bench.segue.json("generate", "--model", run, "--prompt", "A run is", "--tokens", WRITTEN, "--top-k", 1, *device)["tokens"]
+             for device in devices["generate"]]
+    tuned = [fine_tuned(bench, run, name, keys) for name, keys in (("tuned", bench.device_key()), ("tuned-on-cpu", ["train.device=cpu"]))]
+    bench.data.update(losses=found, texts=texts, tuned=tuned)
+    apart = {"an evaluation": [abs(found[0] - found[1]) / found[1], EVALUATION_TOLERANCE],
+             "fine-tuning": [max(abs(a - b) / b for a, b in zip(*tuned, strict=True)), LOSS_TOLERANCE]}
+    said = ", ".join(f"{what} {value:.1e}" for what, (value, _) in apart.items())
+    if not all(value <= limit for value, limit in apart.values()):
+        raise Failed(f"losses differ from those of the CPU by {said}; limits {EVALUATION_TOLERANCE} and {LOSS_TOLERANCE}")
+    if texts[0] != texts[1] or len(texts[0]) != WRITTEN:
+        raise Failed(f"the most probable {WRITTEN} tokens are {texts[0]} on the device and {texts[1]} on the CPU")
+    return f"losses differ from those of the CPU by {said}; {WRITTEN} tokens are the same"
+
+
+def fine_tuned(bench, model, name, keys):
+    """Losses of telling good from bad, step by step; the best model answers at the end."""
+    data = bench.work / f"{name}-data"
+    data.mkdir()
+    for split, lines in (("train", 64), ("dev", 32)):
+        rows = [f"{' '.join(WORDS[(i * k) % len(WORDS)] for k in range(1, 5 + i % 4))} {('bad', 'good')[i % 2]}\t{i % 2}" for i in range(lines)]
+        (data / f"{split}.tsv").write_text("\n".join(["sentence\tlabel", *rows]) + "\n")
+    run = bench.work / name
+    scores = bench.segue.json("finetune", "--model", model, "--task", "sst2", "--data", data, f"run.dir={run}", "train.lanes=16",
+                              f"train.steps={TUNED_STEPS}", "log.every=1", *keys)["scores"]
+    if [score["count"] for score in scores] != [32]:
+        raise Failed(f"{name}: 32 answers expected, and there are {scores}")
+    return losses(run)
+
+
 # ---- memory
 
 
@@ -279,5 +322,6 @@ CASES = [
     Case("precision", 60, precision),
     Case("resume", 60, resume),
     Case("two-ranks", 60, two_ranks),
+    Case("used", 60, used),
     Case("memory", 40, memory, "card"),
 ]

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Answers as `segue` does to all that the kit asks, without computing anything: a stand-in for tests of the kit's own programs.
 
-SEGUE_STAND_IN lists what goes wrong, separated by commas: parity, crash, hang, curve, bytes, old.
+SEGUE_STAND_IN lists what goes wrong, separated by commas: parity, crash, hang, curve, bytes, loss, text, old.
 """
 
 import json
@@ -17,6 +17,8 @@ BEGINNING = 6.0  # loss of the first step
 ROOM = 16  # lanes that fit
 HELP = {
     ("parity",): ["--device <DEVICE>"],
+    ("eval",): ["--device <DEVICE>"],
+    ("generate",): ["--device <DEVICE>"],
     ("bench", "step"): ["--config <FILE>", "--device <DEVICE>", "--precision <PRECISION>", "--micro-batch <N>"],
 }
 CONFIG = """[model]
@@ -83,6 +85,21 @@ def pretrain(words):
     return None
 
 
+def evaluate(words):
+    return {"evaluation": {"loss": 4.0 if "loss" in FAULTS and option(words, "--device") == "cuda" else 5.0}}
+
+
+def generate(words):
+    first = 8 if "text" in FAULTS and option(words, "--device") == "cuda" else 7
+    return {"tokens": [first, *range(int(option(words, "--tokens")) - 1)]}
+
+
+def finetune(words):
+    answers = (pathlib.Path(option(words, "--data")) / "dev.tsv").read_text().splitlines()[1:]
+    pretrain(words)
+    return {"scores": [{"count": len(answers)}]}
+
+
 def train(run, steps, every, precision):
     """Goes on from the newest checkpoint; what a checkpoint holds is told by its step."""
     places = run / "checkpoints"
@@ -117,7 +134,8 @@ def main():
         os.kill(os.getpid(), signal.SIGSEGV)
     if words[0] == "parity" and "hang" in FAULTS:
         time.sleep(600)
-    found = {"doctor": doctor, "parity": parity, "bench": bench, "pretrain": pretrain}[words[0]](words)
+    found = {"doctor": doctor, "parity": parity, "bench": bench, "pretrain": pretrain, "eval": evaluate, "generate": generate,
+             "finetune": finetune}[words[0]](words)
     if found is not None:
         print(json.dumps(found))
     return (found or {}).get("exit_code", 0)
