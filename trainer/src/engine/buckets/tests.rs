@@ -108,11 +108,10 @@ fn buckets_leave_after_the_last_micro_step_in_the_order_that_is_asked_for() {
         for m in 0..2 {
             buckets.begin(m);
             // Gradients arrive in forward order: bucket 0 (the last parameter) completes last.
-            for p in 0..3 {
-                let (b, position) = buckets.places[p];
+            for (&(b, position), wanted) in buckets.places.iter().zip(wanted) {
                 let grad = Tensor::ones([64], (Kind::Float, Device::Cpu));
                 buckets.collect(&mut buckets.lock(), b, position, Some(grad));
-                assert_eq!(sent(), if m == 0 { &[][..] } else { wanted[p] }, "{order:?}");
+                assert_eq!(sent(), if m == 0 { &[][..] } else { wanted }, "{order:?}");
             }
         }
         assert_eq!(buckets.arrived(), [2, 1, 0]);
