@@ -117,7 +117,7 @@ the_half_without_a_card_passes() {
     check "gpu-test --cpu" "$SANDBOX/kit/gpu-test" --cpu --out "$SANDBOX/cpu"
     statuses "$SANDBOX/cpu" >"$SANDBOX/statuses"
     check "the stand-in for MPI" grep -q '^host pass .*no MPI library: one rank' "$SANDBOX/statuses"
-    for case in parity-transfo-xl parity-xlnet resume; do
+    for case in parity-transfo-xl parity-xlnet resume used; do
         check "$case" grep -q "^$case pass " "$SANDBOX/statuses"
     done
     check "two ranks are passed over" grep -q '^two-ranks skip the host has no Open MPI' "$SANDBOX/statuses"

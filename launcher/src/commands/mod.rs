@@ -186,12 +186,13 @@ fn device_of_rank(
     match on_processor.iter().position(|on| *on != on_processor[0]) {
         None => Ok(compute),
         Some(rank) => {
+            let (on_card, beside) = if on_processor[0] == [0] { (0, rank) } else { (rank, 0) };
             let what = format!(
-                "of ranks 0 and {rank} one computes on a card and the other on a processor, which round differently"
+                "rank {on_card} computes on a card and rank {beside} on a processor, which round differently"
             );
             Err(Failure::new(
                 BAD_CONFIG,
-                what + "\nhint: let all compute on the processor: cpu in the place of auto",
+                what + "\nhint: let all ranks compute on processors (--device cpu, train.device=cpu)",
             ))
         }
     }

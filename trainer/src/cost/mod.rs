@@ -72,7 +72,7 @@ pub struct RankMemory {
     /// Weights.
     pub weights: u64,
     /// Gradients: one copy for each level of the sum over this rank's micro-steps. Where ranks divide them and have one micro-step each:
-    /// this rank's part, and the largest bucket; on cards one more of these, as the next sum is queued before the one before is over.
+    /// this rank's part, and the largest bucket; cards hold one more of these, which is not counted, as the next sum is queued before the one before is over.
     pub gradients: u64,
     /// Adam's two moments, or this rank's part of them.
     pub optimizer: u64,

@@ -79,6 +79,9 @@ mod tests {
         assert_eq!(made.iter().map(|bucket| bucket.ready).collect::<Vec<_>>(), [1.0, 1.0]);
         let made = buckets_of(&[(Role::Layer(0), 16), (Role::Output, 16)], 0.3, 1.0);
         assert_eq!(made.iter().map(|bucket| bucket.ready).collect::<Vec<_>>(), [0.3, 1.0]);
+        // So does one that stands before them.
+        let made = buckets_of(&[(Role::Output, 32), (Role::Layer(0), 16)], 0.3, 1.0);
+        assert_eq!(made.iter().map(|bucket| bucket.values).collect::<Vec<_>>(), [32.0, 16.0]);
     }
 
     #[test]

@@ -211,7 +211,7 @@ pub struct BucketShard {
 pub struct Kept {
     /// Sums of gradients of its pieces, by the piece's number, each of the shape that [`Piece::of`] gives.
     pub gradients: Vec<(usize, Tensor)>,
-    /// Norms of whole gradients, an entry a bucket, as their sums have come.
+    /// Norms of whole gradients, an entry a bucket, in the order in which their sums came.
     pub norms: Vec<Norms>,
     /// Sums of tables whose rows were counted, by bucket.
     pub tables: Vec<(usize, Tensor)>,

@@ -51,6 +51,7 @@ impl Staging {
         let tensors: Vec<&Tensor> = tensors.into_iter().collect();
         let copies = tensors.iter().map(|tensor| self.queue(&tensor.detach())).collect::<Result<_, _>>()?;
         if let Some(first) = tensors.first() {
+            debug_assert!(tensors.iter().all(|tensor| tensor.device() == first.device()));
             Event::now(first.device())?.wait()?;
         }
         Ok(copies)

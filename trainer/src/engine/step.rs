@@ -186,7 +186,7 @@ impl<'a, L: Learner> Engine<'a, L> {
         Ok(report)
     }
 
-    /// Waits for a card's backward where ranks add up: what it takes, here or on a slower rank, is not communication. A rank alone goes on without.
+    /// Waits for a card's backward where ranks add up: what it takes, here or on a slower rank, is not communication. A rank alone goes on without waiting.
     fn await_backward(&self) -> Result<(), TrainError> {
         if self.reducer.is_none() {
             return Ok(());

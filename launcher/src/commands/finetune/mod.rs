@@ -199,7 +199,7 @@ fn config_of_run(path: &Path) -> Option<(Value, String)> {
     for section in ["run", "model"] {
         value.as_object_mut()?.remove(section);
     }
-    if let Some(train) = value["train"].as_object_mut() {
+    if let Some(train) = value.get_mut("train").and_then(Value::as_object_mut) {
         train.remove("device");
     }
     Some((value, file.display().to_string()))
