@@ -114,7 +114,6 @@ mod tests {
             put_together(&rows[2 * rank..][..2], &[rank as f64, 7.0], comm).unwrap()
         });
         for (sums, found) in found {
-            // By pairs first: one by one the last 1 would be lost.
             assert_eq!(sums, [3.0 + (1e16 + 1.0), 12.75]);
             assert_eq!(found, [vec![0.0, 1.0], vec![7.0; 2]]);
         }

@@ -4,6 +4,7 @@
 use super::digest::{Digest, digest};
 use super::learner::{Carry, Loss};
 use super::micro_step::read_at_once;
+use crate::TrainError;
 
 /// What a micro-step has come to, bit by bit.
 #[derive(PartialEq, Eq)]
@@ -17,15 +18,15 @@ pub struct Made {
 
 impl Made {
     /// Of a micro-step whose backward gave these gradients.
-    pub fn of<C: Carry>(loss: &Loss<C>, gradients: Vec<Vec<Option<Digest>>>) -> Self {
+    pub fn of<C: Carry>(loss: &Loss<C>, gradients: Vec<Vec<Option<Digest>>>) -> Result<Self, TrainError> {
         let tables = loss.carry.tables().into_iter();
-        let computed = read_at_once([&loss.reported].into_iter().chain(&loss.statistics));
-        let sums = computed.expect("sums are numbers").into_iter().flatten().chain([loss.weight]);
-        Self {
+        let computed = read_at_once([&loss.reported].into_iter().chain(&loss.statistics))?;
+        let sums = computed.into_iter().flatten().chain([loss.weight]);
+        Ok(Self {
             sums: sums.map(f64::to_bits).collect(),
             carry: tables.map(|(name, table)| (name, digest(&table))).collect(),
             gradients,
-        }
+        })
     }
 
     /// What differs first between two times, if anything does; `name` gives the name of a network's parameter.

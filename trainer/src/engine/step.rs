@@ -277,7 +277,7 @@ impl<'a, L: Learner> Engine<'a, L> {
             true => {
                 buckets().for_each(|buckets| _ = (buckets.listen(), buckets.rehearse()));
                 let loss = self.forward_and_backward(turn, step, batch, i, number)?;
-                let made = Made::of(&loss, buckets().map(GradientBuckets::heard).collect());
+                let made = Made::of(&loss, buckets().map(GradientBuckets::heard).collect())?;
                 buckets().for_each(GradientBuckets::listen);
                 Some(made)
             }
@@ -289,7 +289,7 @@ impl<'a, L: Learner> Engine<'a, L> {
         buckets().for_each(|buckets| buckets.begin(place));
         let loss = self.forward_and_backward(turn, step, batch, i, number)?;
         if let Some(rehearsed) = rehearsed {
-            let made = Made::of(&loss, buckets().map(GradientBuckets::heard).collect());
+            let made = Made::of(&loss, buckets().map(GradientBuckets::heard).collect())?;
             if let Some(what) = rehearsed.difference(&made, |n, p| self.name(turn.networks[n], p)) {
                 return Err(TrainError::RepeatDiffers {
                     step,
