@@ -43,6 +43,15 @@ impl Role {
             Self::Embedding | Self::InputProjection | Self::Shared | Self::Other => 1.0,
         }
     }
+
+    /// When a forward pass reads it first, as a fraction of the pass, which ends with the output layer and takes the fraction `output` for it.
+    pub fn read(self, output: f64, layers: f64) -> f64 {
+        match self {
+            Self::Output | Self::OutputProjection | Self::Head => 1.0 - output,
+            Self::Layer(layer) => (1.0 - output) * (layer as f64 / layers).clamp(0.0, 1.0),
+            Self::Embedding | Self::InputProjection | Self::Shared | Self::Other => 0.0,
+        }
+    }
 }
 
 /// Parameters by part of the model. A tensor that serves twice counts once.

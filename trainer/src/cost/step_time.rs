@@ -3,7 +3,7 @@
 use segue_configs::{ByPrecision, Config, Machine, MachineKind, Products, Shard};
 use serde::Serialize;
 
-use super::overlap::{buckets, hidden_behind};
+use super::overlap::{buckets, hidden_behind, hidden_behind_forward};
 use super::{
     Algorithm, Choices, Cost, Links, ONE_PASS_SCORE_PASSES, Overlap, TRAINING_TO_FORWARD, VALUE_BYTES, Work,
 };
@@ -31,9 +31,9 @@ pub struct StepTime {
     pub update: f64,
     /// What is left to wait for where operations end sooner than others can be started.
     pub starts: f64,
-    /// Sums over ranks that backward does not hide.
+    /// What ranks exchange and neither backward nor the next forward pass hides.
     pub communication: f64,
-    /// Sums over ranks in all: not a part of the step.
+    /// What ranks exchange in all: not a part of the step.
     pub communication_total: f64,
     /// Batches that are not read as fast as they are used.
     pub data: f64,
@@ -120,7 +120,7 @@ impl Setting<'_> {
         self.work.specs.iter().map(|spec| spec.numel() as f64).sum()
     }
 
-    /// Sums over ranks, beside the backward of the last micro-step.
+    /// Sums over ranks, beside the backward of the last micro-step, and weights that come back beside the next forward.
     fn communication(&self, micro_step: &StepTime) -> Overlap {
         if self.links.ranks() == 1 {
             return Overlap::default();
@@ -128,6 +128,7 @@ impl Setting<'_> {
         let again = if self.choices.recompute { 1.0 } else { 0.0 };
         let share = (BACKWARD_TO_FORWARD + again) / (TRAINING_TO_FORWARD + again);
         let backward = share * micro_step.total();
+        let forward = micro_step.total() - backward;
         let output = (micro_step.softmax / micro_step.total()).min(1.0);
         let layers = self.work.micro_step.parts.layers;
         let Work { specs, roles, .. } = self.work;
@@ -135,16 +136,20 @@ impl Setting<'_> {
         let bytes = |values: f64| values * self.choices.gradient_bytes;
         let whole = |values: f64| self.links.all_reduce(bytes(values), self.algorithm());
         let half = |values: f64| self.links.scatter(bytes(values), self.algorithm());
-        // Shared out: sums go to the rank that updates them, and the weights back to all after the update, beside nothing.
-        let (mut overlap, weights) = match self.choices.shard {
-            Shard::None => (hidden_behind(backward, &buckets, whole), 0.0),
-            _ => {
-                let back = self.parameters() * VALUE_BYTES as f64;
-                (hidden_behind(backward, &buckets, half), self.links.scatter(back, self.algorithm()))
-            }
+        let sums = match self.choices.shard {
+            Shard::None | Shard::Optimizer => hidden_behind(backward, &buckets, whole),
+            // To the rank that updates them.
+            Shard::Gradients => hidden_behind(backward, &buckets, half),
         };
-        overlap.total += weights;
-        overlap.exposed += weights;
+        // Weights come back to all, beside the forward pass of the next step.
+        let weights = match self.choices.shard {
+            Shard::None => Overlap::default(),
+            Shard::Optimizer | Shard::Gradients => hidden_behind_forward(forward, &buckets, |values| {
+                self.links.scatter(values * VALUE_BYTES as f64, self.algorithm())
+            }),
+        };
+        let mut overlap =
+            Overlap { total: sums.total + weights.total, exposed: sums.exposed + weights.exposed };
         if self.machine.kind == MachineKind::Cpu {
             overlap.exposed = overlap.total;
         }
