@@ -181,8 +181,7 @@ const Kernel kernels[] = {
     ONE(dropout_factors),    OF_EACH_KIND(activation), OF_EACH_KIND(activation_back), OF_EACH_KIND(norm),
     OF_EACH_KIND(norm_back), OF_EACH_KIND(norm_sums),  OF_EACH_KIND(attention),       OF_EACH_KIND(attention_back),
     OF_EACH_KIND(cross_entropy), OF_EACH_KIND(cross_entropy_back),
-    ONE(lamb_make),          ONE(lamb_rates),          ONE(lamb_take),                ONE(gradient_squares),
-    ONE(gradient_norms),
+    ONE(lamb_make),          ONE(lamb_rates),          ONE(lamb_take),                ONE(gradient_norms),
     OF_FLASH(64, bf16),      OF_FLASH(64, f16),        OF_FLASH(128, bf16),           OF_FLASH(128, f16),
 };
 

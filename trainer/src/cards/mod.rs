@@ -17,4 +17,4 @@ pub(crate) use driver::describe;
 pub use missing::Missing;
 pub use source::{Kernels, Needs, Source, kind_name};
 pub(crate) use source::{THREADS, params};
-pub(crate) use table::Table;
+pub(crate) use table::{CHUNK, Table};

@@ -5,7 +5,7 @@ use tch::{Device, Kind, Tensor};
 use crate::libtorch::stream::put;
 
 /// Values of a tensor that one block takes: `CHUNK` of prelude.cu.
-const CHUNK: usize = 1 << 14;
+pub const CHUNK: usize = 1 << 14;
 
 /// Rows that a kernel reads as structs of two `long long`, the number of the tensor's first chunk and that of its values, then pointers, then an
 /// even number of `float`.

@@ -16,7 +16,7 @@ mod tests;
 
 pub use adam::Adam;
 pub(crate) use clip::card::NORMS;
-pub use clip::{clip_factor, joint_norm, norms};
+pub use clip::{chunks, clip_factor, joint_norm, norms};
 pub use lamb::Lamb;
 pub(crate) use lamb::card::LAMB;
 pub use loss_scale::{LossScale, LossScaler, Scaled};

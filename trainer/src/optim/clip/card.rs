@@ -1,4 +1,4 @@
-//! Norms of gradients by kernels for cards: two for all of them.
+//! Norms of gradients by a kernel for cards: one start for all of them.
 
 use tch::{Kind, Tensor};
 
@@ -6,7 +6,7 @@ use crate::cards::{Source, THREADS, Table, params};
 
 pub static NORMS: Source = Source::new("optim/norms", include_str!("../norms.cu"));
 
-/// Norm of each gradient, in f32; `None` where there are no kernels for them. `first` is one of them.
+/// Norms of the chunks of all gradients, in f32; `None` where there are no kernels for them. `first` is one of the gradients.
 pub(super) fn norms(first: &Tensor, grads: &[Tensor]) -> Option<Tensor> {
     let (kernels, device) = (NORMS.kernels(first)?, first.device());
     let mut table = Table::default();
@@ -16,14 +16,14 @@ pub(super) fn norms(first: &Tensor, grads: &[Tensor]) -> Option<Tensor> {
         }
         table.push(&[grad], &[]);
     }
-    let (rows, chunks, float) = (table.rows(), table.chunks(), (Kind::Float, device));
-    let (squares, norms) = (Tensor::empty([chunks], float), Tensor::empty([i64::from(rows)], float));
-    let table = table.put(device);
-    let [of_table, of_squares, of_norms] = [&table, &squares, &norms].map(Tensor::data_ptr);
-    // SAFETY: rows are `GradientRow`s, of f32 values as was looked at; a square for each chunk and a norm for each row, which are ours.
-    unsafe {
-        kernels.launch("gradient_squares", [chunks, 1], THREADS, params![of_table, rows, of_squares]);
-        kernels.launch("gradient_norms", [rows.into(), 1], THREADS, params![of_table, of_squares, of_norms]);
+    let (rows, chunks) = (table.rows(), table.chunks());
+    if chunks == 0 {
+        return None;
     }
+    let norms = Tensor::empty([chunks], (Kind::Float, device));
+    let table = table.put(device);
+    let [of_table, of_norms] = [&table, &norms].map(Tensor::data_ptr);
+    // SAFETY: rows are `GradientRow`s, of f32 values as was looked at; a norm for each chunk, which are ours.
+    unsafe { kernels.launch("gradient_norms", [chunks, 1], THREADS, params![of_table, rows, of_norms]) };
     Some(norms)
 }
