@@ -1,5 +1,6 @@
 //! Models, objectives, optimizers, the step engine, checkpoints, evaluation and generation.
 
+mod arrivals;
 pub mod cards;
 pub mod checkpoint;
 mod compute;
@@ -22,6 +23,7 @@ pub mod report;
 mod simd;
 mod threads;
 
+pub use arrivals::{Arrivals, Awaited};
 pub use compute::Compute;
 pub use error::TrainError;
 pub use kernels::Kernels;

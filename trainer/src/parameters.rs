@@ -1,13 +1,14 @@
 //! Named trainable tensors of a model.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use rayon::prelude::*;
 use segue_random::{Purpose, Stream, name_counter};
 use tch::{Device, Kind, Tensor};
 
-use crate::Kernels;
 use crate::libtorch::as_f32_mut;
+use crate::{Arrivals, Awaited, Kernels};
 
 /// Type and place of a tensor's values, as libtorch's factories take them.
 pub type Options = (Kind, Device);
@@ -88,6 +89,7 @@ pub struct Parameters {
     index: HashMap<String, usize>,
     kernels: Kernels,
     recompute: bool,
+    arrivals: Arc<Arrivals>,
 }
 
 impl Parameters {
@@ -102,13 +104,15 @@ impl Parameters {
         assert_eq!(specs.len(), tensors.len());
         let tensors = tensors.into_iter().map(|t| t.to_kind(kind).set_requires_grad(true)).collect();
         let index = specs.iter().enumerate().map(|(i, spec)| (spec.name.clone(), i)).collect();
-        Self { specs, tensors, index, kernels: Kernels::default(), recompute: false }
+        let (kernels, arrivals) = (Kernels::default(), Arc::default());
+        Self { specs, tensors, index, kernels, recompute: false, arrivals }
     }
 
     /// The same leaves for layers that compute with `kernels`.
     pub fn with_kernels(&self, kernels: Kernels) -> Self {
         let tensors = self.tensors.iter().map(Tensor::shallow_clone).collect();
-        Self { specs: self.specs.clone(), tensors, index: self.index.clone(), kernels, ..*self }
+        let (specs, index, arrivals) = (self.specs.clone(), self.index.clone(), self.arrivals.clone());
+        Self { specs, tensors, index, kernels, arrivals, ..*self }
     }
 
     /// The same leaves for models whose layers keep no activations: backward makes them again, one layer at a time.
@@ -146,7 +150,11 @@ impl Parameters {
         let kind = self.tensors.first().map_or(Kind::Float, Tensor::kind);
         let Self { kernels, recompute, .. } = self;
         let part = |specs, tensors| Self { kernels, recompute, ..Self::from_tensors(specs, tensors, kind) };
-        let trained = part(self.specs.split_off(count), self.tensors.split_off(count));
+        let mut trained = part(self.specs.split_off(count), self.tensors.split_off(count));
+        if count == 0 {
+            // Numbers stay what they were for whoever has taken some.
+            trained.arrivals = self.arrivals;
+        }
         let frozen = part(self.specs, self.tensors);
         frozen.tensors.iter().for_each(|tensor| _ = tensor.set_requires_grad(false));
         (frozen, trained)
@@ -162,7 +170,19 @@ impl Parameters {
 
     /// The leaf of that name, where there is one.
     pub fn find(&self, name: &str) -> Option<Tensor> {
-        self.index.get(name).map(|&i| self.tensors[i].shallow_clone())
+        let &i = self.index.get(name)?;
+        self.arrivals.take(i);
+        Some(self.tensors[i].shallow_clone())
+    }
+
+    /// What `build` makes of some of them without reading a value: who reads the result waits for those alone, where ranks have updated parts of them.
+    pub fn awaited<T>(&self, build: impl FnOnce(&Self) -> T) -> Awaited<T> {
+        self.arrivals.awaited(|| build(self))
+    }
+
+    /// Which of them are on their way from other ranks.
+    pub fn arrivals(&self) -> &Arrivals {
+        &self.arrivals
     }
 
     /// Descriptions, in order.
@@ -170,8 +190,14 @@ impl Parameters {
         &self.specs
     }
 
-    /// Leaves, in the order of [`Parameters::specs`].
+    /// Leaves, in the order of [`Parameters::specs`]. It waits for values that are on their way from other ranks.
     pub fn tensors(&self) -> &[Tensor] {
+        self.arrivals.wait_for_all();
+        &self.tensors
+    }
+
+    /// The same without waiting, for those who read no values.
+    pub fn leaves(&self) -> &[Tensor] {
         &self.tensors
     }
 
@@ -252,6 +278,26 @@ mod tests {
     }
 
     /// A normal distribution cut at two standard deviations keeps 0.7737 of its variance.
+    /// Who has taken one from the same leaves waits with them; a part behind frozen ones counts anew.
+    #[test]
+    fn the_same_leaves_are_on_their_way_together() {
+        let spec = |name: &str| ParameterSpec { name: name.into(), shape: vec![2], init: Init::Zeros };
+        let parameters = || Parameters::initialise(vec![spec("a"), spec("b")], 1, Kind::Float);
+        let all = parameters();
+        let plain = all.with_kernels(Kernels::Plain);
+        drop(all.arrivals().expect(std::iter::once(0..1), Device::Cpu));
+        assert!(all.leaves().len() == 2 && !all.arrivals().is_lost());
+        plain.tensors();
+        assert!(all.arrivals().is_lost() && plain.arrivals().is_lost());
+        let (none, trained) = all.freeze(0);
+        assert!(trained.arrivals().is_lost() && !none.arrivals().is_lost());
+        let all = parameters();
+        drop(all.arrivals().expect(std::iter::once(0..1), Device::Cpu));
+        all.tensors();
+        let (frozen, trained) = all.freeze(1);
+        assert!(!frozen.arrivals().is_lost() && !trained.arrivals().is_lost());
+    }
+
     #[test]
     fn m12_truncated_normal_values_have_their_moments() {
         let values = drawn(Init::TruncatedNormal { mean: 1.0, std: 0.5 }, &[100_000]);

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use segue_collectives::simulated::{self, Faults};
 use segue_collectives::{Communicator, Watched};
-use segue_configs::Config;
+use segue_configs::{Config, Shard};
 use segue_trainer::engine::{Better, Engine, Learner, Loss, Measures, StepReport, Turn};
 use segue_trainer::families::language_model::{self as objective, Batch};
 use segue_trainer::noise::Noise;
@@ -255,6 +256,32 @@ fn divided_state_gives_the_same_bits_at_any_number_of_ranks() {
     }
 }
 
+/// A forward pass begins while weights of other ranks are on their way, and reads none that are not there.
+#[test]
+fn weights_that_come_late_are_waited_for_where_they_are_read() {
+    let late = Faults { link: Some(Arc::new(|_| Some(Duration::from_millis(2)))), dies_at_call: None };
+    let lstm = ["model.model_type=lstm", "model.vocab_size=50", "model.d_model=16", "model.n_layer=2"];
+    let dropping = [&lstm[..], &["model.weight_dropout=0.3", "model.tie_word_embeddings=false"]].concat();
+    let steps = ["train.lanes=4", "train.micro_batch=1", "train.segment=5", "schedule.kind=constant"];
+    let configs = [
+        config(&["model.cutoffs=[10,30]", "model.div_val=2", "train.lanes=4"]),
+        config(&["model.untie_r=false", "train.recompute=true", "train.lanes=4"]),
+        load(&lstm, &steps),
+        load(&dropping, &steps),
+    ];
+    for config in configs {
+        let alone = train(&config, &segue_collectives::local::Local, 3).unwrap();
+        for shard in [Shard::Optimizer, Shard::Gradients] {
+            let mut config = config.clone();
+            (config.train.shard, config.train.bucket_bytes) = (shard, 1024);
+            for result in simulated::run_with(vec![late.clone(); 2], |comm| train(&config, comm, 3).unwrap())
+            {
+                assert!(result == alone, "{shard:?}, {:?}", config.model);
+            }
+        }
+    }
+}
+
 /// A margin is reckoned from what a rank has: ranks speak as often as without one, and train what one rank trains. With plain gradient
 /// descent, equal weights after a step are equal gradients of states and words.
 #[test]
@@ -318,11 +345,11 @@ fn divided_state_needs_no_exactness() {
     }
 }
 
-/// Also where one table, of 3000 words, is most of the model.
+/// Also where one table, of 3000 words, is most of the model. What a bucket has beyond equal parts is a few values.
 #[test]
 fn each_rank_holds_an_equal_part_of_the_moments() {
     let bytes = |shard: &str, ranks: usize| {
-        let config = config(&["model.vocab_size=3000", shard]);
+        let config = config(&["model.vocab_size=3000", "train.bucket_bytes=100000", shard]);
         simulated::run(ranks, |comm| {
             let learner = objective::build(&config, segue_trainer::Compute::CPU).unwrap();
             Engine::new(&config, learner, comm).unwrap().optimizer_bytes()

@@ -34,6 +34,7 @@ impl<L: Learner> Engine<'_, L> {
         counts: bool,
         mut work: impl FnMut(&mut L) -> Result<Option<Measures>, TrainError>,
     ) -> Result<Option<Chosen>, TrainError> {
+        self.settle()?;
         let (mut candidates, mut broken) = (Vec::new(), Vec::new());
         for k in 0..self.networks.first().map_or(0, |network| network.averaging.candidates().len()) {
             let of = |network: &Network| network.averaging.candidates()[k].name;
@@ -114,11 +115,7 @@ impl<L: Learner> Engine<'_, L> {
     /// Gives every rank what the others have of the weights of network `n`, where they divide it. A collective call.
     pub(super) fn gather(&self, n: usize) -> Result<(), TrainError> {
         self.networks[n].gather(self.learner.networks()[n].1)?;
-        let divided = self.networks[n].shards().is_divided();
-        match self.reducer.as_ref().filter(|_| divided) {
-            Some(reducer) => reducer.wait(1).map(|_| ()),
-            None => Ok(()),
-        }
+        self.settle()
     }
 
     /// Lets averages begin with the weights as they are now, in the stage of the run that `stage` says.

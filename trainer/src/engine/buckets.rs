@@ -129,7 +129,7 @@ impl GradientBuckets {
         let device = parameters.options().1;
         let buckets: Vec<Bucket> = groups.into_iter().map(|members| Bucket::new(members, specs)).collect();
         let order = (0..buckets.len()).collect();
-        let leaves = parameters.tensors().iter().map(Tensor::shallow_clone).collect();
+        let leaves = parameters.leaves().iter().map(Tensor::shallow_clone).collect();
         let state = State {
             leaves,
             buckets,
@@ -230,6 +230,11 @@ impl GradientBuckets {
     /// In which order the buckets of the last step were complete.
     pub fn arrived(&self) -> Vec<usize> {
         self.lock().arrived.clone()
+    }
+
+    /// In which order buckets are handed over.
+    pub fn order(&self) -> Vec<usize> {
+        self.lock().order.clone()
     }
 
     /// Hands over buckets in `order` from the next step on. It names each once, and is the same on all ranks. Sums stay the same to the bit.

@@ -124,7 +124,8 @@ pub trait Learner {
         None
     }
 
-    /// Told after an update, on every rank alike: the sums of [`Loss::statistics`] over the whole batch, and its weight.
+    /// Told after an update, on every rank alike: the sums of [`Loss::statistics`] over the whole batch, and its weight. Weights that other ranks have
+    /// updated may still be on their way: [`Parameters::tensors`] waits for them.
     fn updated(&mut self, turn: &Turn, statistics: &[f64], weight: f64) {
         let _ = (turn, statistics, weight);
     }

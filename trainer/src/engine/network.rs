@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::buckets::GradientBuckets;
-use super::reducer::Job;
-use super::shard::{Kept, Shards};
+use super::buckets::{GradientBuckets, group};
+use super::reducer::{Gather, Job};
+use super::shard::{Kept, Row, Shards};
 use super::snapshot::fill;
 use super::state::FineTuning;
 use crate::libtorch::GradHooks;
@@ -30,7 +30,9 @@ pub struct Network {
     /// What is left of the learning rate, after a run has diverged.
     pub rate: f64,
     config: Config,
-    shards: Arc<Shards>,
+    shards: Shards,
+    /// Its weights by bucket, where ranks divide them.
+    rows: Vec<Row>,
     /// What this rank has of its weights to average, where ranks divide them.
     part: Option<Parameters>,
     /// Of gradients that are divided: what this rank has of the step's.
@@ -64,7 +66,10 @@ impl Network {
         comm: &dyn Communicator,
     ) -> Result<Self, TrainError> {
         let config = config.of_network(name);
-        let shards = Arc::new(Shards::new(config.train.shard, parameters, comm.rank(), comm.world_size()));
+        let groups = group(parameters.specs(), config.train.bucket_bytes);
+        let shards = Shards::new(config.train.shard, parameters, &groups, comm.rank(), comm.world_size());
+        // Before anybody has a part of them.
+        let rows = shards.lay_out(parameters, &groups);
         let buckets = GradientBuckets::new(parameters, config.train.bucket_bytes, micro_steps, jobs.clone());
         // What ranks divide by values has no rows. By the configuration, so that any number of ranks does alike.
         let by_rows = config.train.shard == Shard::None && optim::updates_rows(&config.optim);
@@ -73,7 +78,7 @@ impl Network {
             () if by_rows => buckets.by_rows(),
             () => buckets,
         });
-        let leaves: Vec<_> = parameters.tensors().iter().collect();
+        let leaves: Vec<_> = parameters.leaves().iter().collect();
         let hooks = GradHooks::install(&leaves, buckets.clone())?;
         let optimizer = optim::build(&config.optim, parameters, shards.own().to_vec());
         let part = shards.part(parameters);
@@ -87,6 +92,7 @@ impl Network {
             rate,
             config,
             shards,
+            rows,
             part,
             kept,
             jobs,
@@ -139,9 +145,11 @@ impl Network {
         let own = self.part.as_ref().unwrap_or(parameters);
         self.averaging.fold(step, own);
         let average = self.averaging.hand_over(step);
-        let hands_over = average.is_some();
-        fill(own.tensors().iter().zip(average.unwrap_or_default()));
-        hands_over
+        let Some(average) = average else { return false };
+        // What is sent of the trained ones is out by then.
+        parameters.arrivals().wait_for_all();
+        fill(own.tensors().iter().zip(average));
+        true
     }
 
     /// Tells its averages the losses of what they offer, and whether the evaluation `counts`.
@@ -177,13 +185,24 @@ impl Network {
         }
     }
 
-    /// Lets the communication thread bring in what other ranks have of `parameters`, where they divide them: one job.
+    /// Lets the communication thread bring in what other ranks have of `parameters`, where they divide them, bucket by bucket: those first that backward
+    /// is through with last, as a forward pass reads them first. Whoever reads some waits for them.
     pub fn gather(&self, parameters: &Parameters) -> Result<(), TrainError> {
-        if let Some(jobs) = self.jobs.as_ref().filter(|_| self.shards.is_divided()) {
-            let weights = parameters.tensors().iter().map(Tensor::shallow_clone).collect();
-            let made = Event::now(parameters.options().1)?;
+        let Some(jobs) = self.jobs.as_ref().filter(|_| self.shards.is_divided()) else { return Ok(()) };
+        let (order, device) = (self.buckets.order(), parameters.options().1);
+        let members = self.rows.iter().map(|row| row.members.clone());
+        let bring = parameters.arrivals().expect(members, device);
+        let made = Arc::new(Event::now(device)?);
+        for row in order.iter().rev().map(|bucket| &self.rows[*bucket]) {
+            let job = Gather {
+                values: row.values.shallow_clone(),
+                slices: row.slices.clone(),
+                members: row.members.clone(),
+                made: made.clone(),
+                bring: bring.clone(),
+            };
             // As with buckets: whoever waits learns of a thread that has ended.
-            let _ = jobs.send(Job::Gather(self.shards.clone(), weights, made));
+            let _ = jobs.send(Job::Gather(job));
         }
         Ok(())
     }
@@ -249,20 +268,15 @@ impl Network {
     }
 
     /// Norm of the step's gradients, of which this rank has taken [`norms`](Self::norms), `taken`. A collective call where these are divided.
-    pub fn gradient_norm(
-        &self,
-        taken: &[f64],
-        parameters: &Parameters,
-        comm: &dyn Communicator,
-    ) -> Result<f64, TrainError> {
+    pub fn gradient_norm(&self, taken: &[f64], comm: &dyn Communicator) -> Result<f64, TrainError> {
         match self.shards.divides_gradients() {
-            true => Ok(joint_norm(&self.kept.gather_norms(taken, parameters.specs().len(), comm)?)),
+            true => Ok(joint_norm(&self.kept.gather_norms(taken, self.shards.chunks(), comm)?)),
             false => Ok(joint_norm(taken)),
         }
     }
 
     /// Makes this rank's part of an update at the learning rate `lr` with sums of gradients whose mean is these over `weight`: the number of targets,
-    /// times what losses were scaled by. The norm of the mean is `grad_norm`. Where updates are divided, one job of the communication thread brings in the others' parts.
+    /// times what losses were scaled by. The norm of the mean is `grad_norm`. Where updates are divided, the communication thread brings in the others' parts.
     pub fn update(
         &mut self,
         parameters: &Parameters,

@@ -37,6 +37,7 @@ impl<F: Family> Run<'_, F> {
         error: TrainError,
         on_event: &mut dyn FnMut(Event),
     ) -> Result<Recovery, TrainError> {
+        self.engine.settle()?;
         let recovery = &self.config.recovery;
         if recovery.non_finite == NonFinite::Stop || self.state.recoveries >= recovery.at_most {
             // Before the first step there is nothing to go on from: the run begins anew, with other keys if need be.

@@ -1,5 +1,6 @@
 //! The communication thread: reduces buckets over ranks while backward goes on, and gathers updated weights.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use segue_faults as faults;
@@ -9,7 +10,7 @@ use tracing::trace_span;
 
 use super::buckets::Ready;
 use super::rows::reduce_rows;
-use super::shard::{BucketShard, Kept, Norms, Shards};
+use super::shard::{BucketShard, Kept, Norms};
 use super::sums::Sums;
 use crate::TrainError;
 use crate::libtorch::stream::Event;
@@ -18,8 +19,22 @@ use crate::libtorch::stream::Event;
 pub enum Job {
     /// Sum a bucket.
     Sum(Ready),
-    /// Gather the weights of a network, of which this rank has updated its own, behind the mark.
-    Gather(Arc<Shards>, Vec<Tensor>, Event),
+    /// Gather weights.
+    Gather(Gather),
+}
+
+/// Weights of a bucket, of which each rank has updated its own.
+pub struct Gather {
+    /// All of them, flat.
+    pub values: Tensor,
+    /// Which of them each rank owns.
+    pub slices: Arc<[Range<usize>]>,
+    /// Numbers of the parameters.
+    pub members: Range<usize>,
+    /// A mark behind the update.
+    pub made: Arc<Event>,
+    /// Where it is said that they are here.
+    pub bring: Sender<Range<usize>>,
 }
 
 /// Owner of the communication thread. The thread ends when its [`Sender`]s are gone.
@@ -52,7 +67,7 @@ impl Reducer {
                     Some(Err(error)) => Some(Err(error)),
                     None => None,
                 };
-                for result in ended.into_iter().chain(next) {
+                for result in ended.into_iter().chain(next).filter_map(Result::transpose) {
                     let failed = result.is_err();
                     if report.send(result).is_err() || failed {
                         return;
@@ -65,13 +80,24 @@ impl Reducer {
         Ok((Self { done, thread: Some(thread) }, ready))
     }
 
-    /// Blocks until `jobs` jobs are done. Gives what is kept of divided sums, and sums that do not lie in their buckets.
-    pub fn wait(&self, jobs: usize) -> Result<Kept, TrainError> {
+    /// What the thread has ended with.
+    pub fn failure(&self) -> TrainError {
+        loop {
+            match self.done.recv() {
+                Ok(Ok(_)) => {}
+                Ok(Err(error)) => return error,
+                Err(_) => return TrainError::Thread { name: "reduce", what: "has ended".into() },
+            }
+        }
+    }
+
+    /// Blocks until `sums` sums are made. Gives what is kept of divided ones, and those that do not lie in their buckets.
+    pub fn wait(&self, sums: usize) -> Result<Kept, TrainError> {
         let mut kept = Kept::default();
-        for _ in 0..jobs {
+        for _ in 0..sums {
             match self.done.recv() {
                 Ok(result) => kept.extend(result?),
-                Err(_) => return Err(TrainError::Thread { name: "reduce", what: "has ended".into() }),
+                Err(_) => return Err(self.failure()),
             }
         }
         Ok(kept)
@@ -80,40 +106,50 @@ impl Reducer {
 
 /// A job that may not be over yet.
 struct Queued {
-    kept: Kept,
-    under_way: Option<UnderWay>,
-}
-
-struct UnderWay {
     /// Behind it.
     mark: Event,
-    /// What it works on until then, which is nobody else's.
-    values: Tensor,
-    /// Where gradients are divided: what each rank gets, and the norms of what this one gets whole.
-    divided: Option<(Arc<BucketShard>, Norms)>,
+    then: Then,
+}
+
+/// What is done when a job is over.
+enum Then {
+    /// A sum is reported.
+    Report {
+        /// What it works on until then, which is nobody else's.
+        values: Tensor,
+        /// Where gradients are divided: what each rank gets, and the norms of what this one takes.
+        divided: Option<(Arc<BucketShard>, Norms)>,
+        kept: Kept,
+    },
+    /// Who waits for weights is told that these are here.
+    Bring(Sender<Range<usize>>, Range<usize>),
 }
 
 impl Queued {
-    fn over(kept: Kept) -> Self {
-        Self { kept, under_way: None }
-    }
-
-    /// Waits for its end.
-    fn settle(mut self, sums: &Sums) -> Result<Kept, TrainError> {
-        let Some(UnderWay { mark, values, divided }) = self.under_way else { return Ok(self.kept) };
-        sums.wait(&mark)?;
-        if let Some((shard, norms)) = divided {
-            // What is kept is made where the others use it: memory of a card belongs to the stream that it was taken on.
-            self.kept.extend(shard.keep(&values, norms));
+    /// Waits for its end. Gives what is to be reported.
+    fn settle(self, sums: &Sums) -> Result<Option<Kept>, TrainError> {
+        sums.wait(&self.mark)?;
+        match self.then {
+            Then::Report { values, divided, mut kept } => {
+                if let Some((shard, norms)) = divided {
+                    // What is kept is made where the others use it: memory of a card belongs to the stream that it was taken on.
+                    kept.extend(shard.keep(&values, norms));
+                }
+                Ok(Some(kept))
+            }
+            Then::Bring(bring, members) => {
+                // A run that is over waits for nothing.
+                let _ = bring.send(members);
+                Ok(None)
+            }
         }
-        Ok(self.kept)
     }
 }
 
 fn queue(sums: &mut Sums, job: Job) -> Result<Queued, TrainError> {
     match job {
         Job::Sum(ready) => sum(sums, ready),
-        Job::Gather(shards, weights, made) => gather(sums, &shards, &weights, &made).map(Queued::over),
+        Job::Gather(job) => gather(sums, job),
     }
 }
 
@@ -132,18 +168,19 @@ fn sum(sums: &mut Sums, job: Ready) -> Result<Queued, TrainError> {
     };
     // Before the mark: after it the card has the next sum to make, which nobody should wait for.
     let norms = job.shard.as_ref().map(|shard| shard.norms(values));
-    let tables = total.into_iter().map(|total| (job.bucket, total)).collect();
-    let under_way = Some(UnderWay { mark: sums.mark()?, values: job.sum, divided: job.shard.zip(norms) });
-    Ok(Queued { kept: Kept { tables, ..Kept::default() }, under_way })
+    let kept =
+        Kept { tables: total.into_iter().map(|total| (job.bucket, total)).collect(), ..Kept::default() };
+    let then = Then::Report { values: job.sum, divided: job.shard.zip(norms), kept };
+    Ok(Queued { mark: sums.mark()?, then })
 }
 
 /// Gathers weights of which each rank has updated its own.
-fn gather(sums: &mut Sums, shards: &Shards, weights: &[Tensor], made: &Event) -> Result<Kept, TrainError> {
-    let _span = trace_span!(target: "communication", "gather weights").entered();
-    let _beside = sums.begin(made)?;
-    shards.gather(weights, sums)?;
-    sums.wait(&sums.mark()?)?;
-    Ok(Kept::default())
+fn gather(sums: &mut Sums, job: Gather) -> Result<Queued, TrainError> {
+    let Gather { values, slices, members, made, bring } = job;
+    let _span = trace_span!(target: "communication", "gather weights", first = members.start).entered();
+    let _beside = sums.begin(&made)?;
+    sums.all_gather(&values, &slices)?;
+    Ok(Queued { mark: sums.mark()?, then: Then::Bring(bring, members) })
 }
 
 impl Drop for Reducer {
@@ -165,7 +202,9 @@ mod tests {
 
     use segue_configs::Shard;
 
+    use super::super::group;
     use super::super::rows::Rows;
+    use super::super::shard::{Row, Shards};
     use super::*;
     use crate::{Init, ParameterSpec, Parameters};
 
@@ -253,7 +292,7 @@ mod tests {
             let link = Sums::copying_link(comm);
             let sums = Sums::over_link(comm, Box::new(Told { begins, says, link }));
             let (reducer, jobs) = Reducer::start(sums).unwrap();
-            let shards = Shards::new(Shard::Gradients, &parameters, comm.rank(), 2);
+            let shards = Shards::new(Shard::Gradients, &parameters, &group(&specs, 1), comm.rank(), 2);
             for (bucket, parameter) in [2, 1, 0].into_iter().enumerate() {
                 let sum = Tensor::full(
                     &specs[parameter].shape,
@@ -275,13 +314,97 @@ mod tests {
             said.dedup_by(|after, before| !*after && !*before);
             (said, values.collect::<Vec<_>>(), norms.collect::<Vec<_>>())
         });
-        // Rank 0 has the last two parameters, rank 1 the first, which is as long.
         let [first, second] = &found[..] else { unreachable!("two ranks") };
         // Two sums, then a wait for the first of them, and so on.
         assert_eq!([&first.0, &second.0], [&[false, true, false, true, true]; 2]);
-        assert_eq!(first.1, [vec![1.0; 16], vec![3.0; 32]]);
-        assert_eq!(second.1, [vec![5.0; 48]]);
-        let norm = |square: f64| f64::from(square.sqrt() as f32);
-        assert_eq!((&first.2[..], &second.2[..]), (&[4.0, norm(9.0 * 32.0)][..], &[norm(25.0 * 48.0)][..]));
+        // Halves of each parameter's sixteens, the smaller one first.
+        assert_eq!(first.1, [vec![3.0; 16], vec![5.0; 16]]);
+        assert_eq!(second.1, [vec![1.0; 16], vec![3.0; 16], vec![5.0; 32]]);
+        // Of whole parameters, from those who have their first values.
+        assert_eq!(first.2, [9.0 * 32.0, 25.0 * 48.0].map(f64::sqrt));
+        assert_eq!(second.2, [4.0]);
+    }
+
+    /// A link over which nothing comes.
+    struct Broken;
+
+    impl CardLink for Broken {
+        unsafe fn exchange(&self, _: &[Stretch], _: CardStream) -> Result<(), CollectiveError> {
+            Err(CollectiveError::NcclUnavailable { reason: "broken on purpose".into() })
+        }
+
+        unsafe fn all_reduce(&self, _: *mut f32, _: usize, _: CardStream) -> Result<(), CollectiveError> {
+            unreachable!("nothing is added up")
+        }
+
+        fn wait(&self, _: &mut dyn FnMut() -> Result<bool, String>) -> Result<(), CollectiveError> {
+            unreachable!("nothing is queued")
+        }
+    }
+
+    /// Of weights that do not come nobody waits for ever, and the thread says why.
+    #[test]
+    fn weights_that_are_lost_are_told_of() {
+        let found = simulated::run(2, |comm| {
+            let parameters = Parameters::initialise(
+                vec![ParameterSpec { name: "p".into(), shape: vec![64], init: Init::Zeros }],
+                1,
+                tch::Kind::Float,
+            );
+            let groups = group(parameters.specs(), 1);
+            let shards = Shards::new(Shard::Optimizer, &parameters, &groups, comm.rank(), 2);
+            let (reducer, jobs) = Reducer::start(Sums::over_link(comm, Box::new(Broken))).unwrap();
+            let bring = parameters.arrivals().expect(std::iter::once(0..1), Device::Cpu);
+            let made = Arc::new(Event::now(Device::Cpu).unwrap());
+            for Row { values, members, slices } in shards.lay_out(&parameters, &groups) {
+                let job = Gather { values, slices, members, made: made.clone(), bring: bring.clone() };
+                assert!(jobs.send(Job::Gather(job)).is_ok());
+            }
+            drop(bring);
+            parameters.tensors();
+            (parameters.arrivals().is_lost(), reducer.failure().to_string())
+        });
+        assert!(found.iter().all(|(lost, why)| *lost && why.contains("broken on purpose")), "{found:?}");
+    }
+
+    /// Whoever waits for weights is told of each bucket, and sums behind it are reported as ever.
+    #[test]
+    fn weights_are_here_bucket_by_bucket_as_a_forward_pass_reads_them() {
+        let specs: Vec<ParameterSpec> = [3, 2, 1]
+            .map(|len| ParameterSpec { name: format!("p{len}"), shape: vec![16 * len], init: Init::Zeros })
+            .into();
+        for cards in [false, true] {
+            let found = simulated::run(2, |comm| {
+                let parameters = Parameters::initialise(specs.clone(), 1, tch::Kind::Float);
+                let groups = group(&specs, 1);
+                let shards = Shards::new(Shard::Optimizer, &parameters, &groups, comm.rank(), 2);
+                let rows = shards.lay_out(&parameters, &groups);
+                for piece in shards.own() {
+                    _ = piece
+                        .of(&parameters.leaves()[piece.parameter].detach())
+                        .fill_(comm.rank() as f64 + 1.0);
+                }
+                let sums = if cards { Sums::of_cards(comm, true) } else { Sums::simulated(comm, true) };
+                let (reducer, jobs) = Reducer::start(sums).unwrap();
+                let (bring, brought) = channel();
+                let made = Arc::new(Event::now(Device::Cpu).unwrap());
+                for Row { values, members, slices } in rows.into_iter().rev() {
+                    let job = Gather { values, slices, members, made: made.clone(), bring: bring.clone() };
+                    assert!(jobs.send(Job::Gather(job)).is_ok());
+                }
+                let sum = Tensor::ones([16], (tch::Kind::Float, Device::Cpu));
+                let made = Event::now(Device::Cpu);
+                let job = Ready { bucket: 0, sum, table: None, by_rows: false, shard: None, made };
+                assert!(jobs.send(Job::Sum(job)).is_ok());
+                reducer.wait(1).unwrap();
+                let order: Vec<_> = [(); 3].iter().map(|()| brought.recv().unwrap()).collect();
+                let values =
+                    parameters.tensors().iter().map(|t| t.detach().sum(tch::Kind::Double).double_value(&[]));
+                (order, values.collect::<Vec<_>>())
+            });
+            // Of 48 values rank 0 has 16, of 32 it has 16, of 16 none.
+            let expected = (vec![0..1, 1..2, 2..3], vec![16.0 + 64.0, 16.0 + 32.0, 32.0]);
+            assert_eq!(found, vec![expected; 2], "cards: {cards}");
+        }
     }
 }

@@ -33,7 +33,7 @@ pub fn check_replicas(
     })
 }
 
-/// How far norms of the same sums may lie apart, relatively: each parameter's is an f32, whose roundings on other processors are near 1e-7.
+/// How far norms of the same sums may lie apart, relatively: roundings of gradients on other processors are near 1e-7, and cards take norms in single precision.
 const ROUNDING: f64 = 1e-6;
 
 /// The norm of a gradient that all ranks hold, of which they have found `norms`: rank 0's, as processors of several kinds may round it differently and

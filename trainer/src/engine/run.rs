@@ -61,6 +61,7 @@ pub fn train<F: Family>(
         let step = run.step(on_event)?;
         let every = |n: u64| n > 0 && step.is_multiple_of(n);
         if every(config.train.check_replicas_every) {
+            run.engine.settle()?;
             check_replicas(step, || replicated(&run.engine), comm)?;
         }
         let wanted = comm.rank() == 0 && run.keeper.wants_one(&config.checkpoint);
@@ -327,6 +328,7 @@ impl<'a, F: Family> Run<'a, F> {
         }
         let began = Instant::now();
         let _span = trace_span!(target: "checkpoint", "stage").entered();
+        self.engine.settle()?;
         self.gather_cursors()?;
         faults::point("checkpoint.stage");
         // The copy goes where the one before lay.
@@ -392,6 +394,7 @@ impl<'a, F: Family> Run<'a, F> {
     }
 
     pub(super) fn finish(&mut self, on_event: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
+        self.engine.settle()?;
         self.keeper.finish(on_event)?;
         // No rank leaves before the last checkpoint is on the disk.
         self.comm.barrier()?;

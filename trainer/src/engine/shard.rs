@@ -1,28 +1,24 @@
 //! What of a network each rank updates, where ranks divide the state of training among themselves (Rajbhandari et al.
 //! 2020, ZeRO).
 //!
-//! The values of all parameters lie in one row, in the order of the buckets, and each rank owns an equal stretch of it,
-//! wherever its ends fall: a table that is larger than all else is divided like the rest. Stretches begin at multiples of
+//! The values of a bucket lie in one row, and each rank owns an equal stretch of it, wherever its ends fall: a table that is larger than all else is
+//! divided like the rest, and of every bucket each rank has as much to send and to receive. Stretches begin at multiples of
 //! [`ALIGNMENT`] values of a parameter, so that an update of a part has the bits of an update of the whole. A norm has not:
-//! it is taken of whole gradients, by the rank that owns a parameter's first value.
+//! it is taken of whole [`chunks`], by the rank that owns a chunk's first value.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use segue_collectives::{CollectiveError, Communicator};
 use segue_configs::Shard;
-use tch::{Kind, Tensor, no_grad};
+use tch::{Tensor, no_grad};
 
 use super::buckets::{ALIGNMENT, padded};
 use super::doubles;
 use super::rows::{Rows, reduce_rows};
 use super::sums::Sums;
-use crate::optim::{Piece, norms};
+use crate::optim::{Piece, chunks, norms};
 use crate::{ParameterSpec, Parameters};
-
-/// Values that ranks exchange in one round of [`Shards::gather`], all together: 16 MiB.
-const ROUND: usize = (16 << 20) / size_of::<f32>();
-/// Values of one rank in a round, at the least.
-const LEAST: usize = (64 << 10) / size_of::<f32>();
 
 /// Who owns which values of a network.
 pub struct Shards {
@@ -30,6 +26,18 @@ pub struct Shards {
     rank: usize,
     /// By rank; one entry that is all of it where nothing is divided.
     pieces: Vec<Vec<Piece>>,
+    /// Chunks of gradients before those of each parameter, and then of all.
+    chunks_before: Vec<usize>,
+}
+
+/// The weights of one bucket, as ranks divide them.
+pub struct Row {
+    /// All of them, one parameter after the other, flat.
+    pub values: Tensor,
+    /// Numbers of the parameters.
+    pub members: Range<usize>,
+    /// What of the values each rank owns.
+    pub slices: Arc<[Range<usize>]>,
 }
 
 /// A rank's part of a parameter; it has one at most.
@@ -45,21 +53,42 @@ pub struct Part<'a> {
 }
 
 impl Shards {
-    /// As rank `rank` of `world_size` sees it.
-    pub fn new(kind: Shard, parameters: &Parameters, rank: usize, world_size: usize) -> Self {
-        if kind == Shard::None || world_size == 1 {
-            return Self { kind: Shard::None, rank: 0, pieces: vec![Piece::all(parameters)] };
-        }
+    /// As rank `rank` of `world_size` sees it, of buckets that have these parameters, each in the order of [`group`](super::group).
+    pub fn new(
+        kind: Shard,
+        parameters: &Parameters,
+        buckets: &[Vec<usize>],
+        rank: usize,
+        world_size: usize,
+    ) -> Self {
         let specs = parameters.specs();
-        let blocks: usize = specs.iter().map(|spec| padded(spec) / ALIGNMENT).sum();
-        let start = |rank: usize| blocks * rank / world_size * ALIGNMENT;
-        let pieces = (0..world_size).map(|rank| stretch(specs, start(rank)..start(rank + 1)));
-        Self { kind, rank, pieces: pieces.collect() }
+        let before = specs.iter().scan(0, |count, spec| {
+            *count += chunks(spec.numel()).count();
+            Some(*count)
+        });
+        let chunks_before = [0].into_iter().chain(before).collect();
+        if kind == Shard::None || world_size == 1 {
+            let pieces = vec![Piece::all(parameters)];
+            return Self { kind: Shard::None, rank: 0, pieces, chunks_before };
+        }
+        let of_rank = |rank: usize| {
+            let slice = |members: &Vec<usize>| slice(members, specs, rank, world_size);
+            let mut pieces: Vec<Piece> =
+                buckets.iter().flat_map(|members| stretch(members, specs, &slice(members))).collect();
+            pieces.sort_by_key(|piece| piece.parameter);
+            pieces
+        };
+        Self { kind, rank, pieces: (0..world_size).map(of_rank).collect(), chunks_before }
     }
 
     /// Whether ranks own parts, and not all of them everything.
     pub fn is_divided(&self) -> bool {
         self.pieces.len() > 1
+    }
+
+    /// Number of chunks that norms of all gradients are taken of.
+    pub fn chunks(&self) -> usize {
+        self.chunks_before.last().copied().unwrap_or(0)
     }
 
     /// Whether each rank keeps the sums of its own gradients alone.
@@ -110,25 +139,26 @@ impl Shards {
             BucketShard { wanted: vec![0..0; self.pieces.len()], own: Vec::new(), whole: Vec::new() };
         let mut offset = 0;
         for &parameter in members {
+            let numel = specs[parameter].numel();
             for Part { rank, number, piece, is_own } in self.parts(parameter) {
-                let values = offset + piece.values.start..offset + piece.values.end;
-                let home = piece.values.start == 0;
-                let wanted = if home { offset..offset + specs[parameter].numel() } else { values.clone() };
-                shard.wanted[rank] = match shard.wanted[rank].is_empty() {
-                    true => wanted,
-                    // What a rank owns of a bucket lies together.
-                    false => shard.wanted[rank].start..wanted.end,
+                let numbered = || (self.chunks_before[parameter]..).zip(chunks(numel));
+                let at_home = || numbered().filter(|(_, chunk)| piece.values.contains(&chunk.start));
+                let end = at_home().last().map_or(0, |(_, chunk)| chunk.end).max(piece.values.end);
+                // What a rank owns of a bucket lies together.
+                let start = match shard.wanted[rank].is_empty() {
+                    true => offset + piece.values.start,
+                    false => shard.wanted[rank].start,
                 };
+                shard.wanted[rank] = start..offset + end;
                 if is_own {
-                    let whole = piece.values.len() == specs[parameter].numel();
-                    let shape = match whole {
+                    let shape = match piece.values.len() == numel {
                         true => specs[parameter].shape.clone(),
                         false => vec![piece.values.len() as i64],
                     };
+                    let values = offset + piece.values.start..offset + piece.values.end;
                     shard.own.push((number, values, shape));
-                    if home {
-                        shard.whole.push((parameter, offset, specs[parameter].shape.clone()));
-                    }
+                    let place = |chunk: Range<usize>| offset + chunk.start..offset + chunk.end;
+                    shard.whole.extend(at_home().map(|(number, chunk)| (number, place(chunk))));
                 }
             }
             offset += padded(&specs[parameter]);
@@ -136,60 +166,51 @@ impl Shards {
         shard
     }
 
-    /// Collective. Gives every rank the values that the others own of `weights`, one tensor a parameter.
-    pub fn gather(&self, weights: &[Tensor], sums: &mut Sums) -> Result<(), CollectiveError> {
-        let flat = |piece: &Piece| piece.of(&weights[piece.parameter]).detach().view([-1]);
-        let views: Vec<Vec<Tensor>> = self.pieces.iter().map(|own| own.iter().map(flat).collect()).collect();
-        let lengths: Vec<usize> =
-            self.pieces.iter().map(|own| own.iter().map(|piece| piece.values.len()).sum()).collect();
-        let longest = lengths.iter().copied().max().unwrap_or(0);
-        let each = (ROUND / lengths.len()).max(LEAST).min(longest);
-        let room = Tensor::zeros([(lengths.len() * each) as i64], (Kind::Float, sums.place()));
-        for start in (0..longest).step_by(each.max(1)) {
-            let round = |rank: usize| start.min(lengths[rank])..(start + each).min(lengths[rank]);
-            let slices: Vec<Range<usize>> =
-                (0..lengths.len()).map(|rank| rank * each..rank * each + round(rank).len()).collect();
-            for (part, place) in parts_of(&views[self.rank], round(self.rank)) {
-                no_grad(|| narrow(&room, slices[self.rank].start + place, part.numel()).copy_(&part));
+    /// Lets the weights of each bucket lie in one row of memory, so that ranks give each other theirs as they lie: whoever has the leaves has them there
+    /// then. None where nothing is divided.
+    pub fn lay_out(&self, parameters: &Parameters, buckets: &[Vec<usize>]) -> Vec<Row> {
+        let (specs, ranks) = (parameters.specs(), self.pieces.len());
+        let row = |members: &Vec<usize>| {
+            let values = Tensor::zeros([row_len(members, specs) as i64], parameters.options());
+            let mut offset = 0;
+            for &parameter in members {
+                let leaf = &parameters.leaves()[parameter];
+                let place = narrow(&values, offset, leaf.numel()).view(leaf.size().as_slice());
+                no_grad(|| place.shallow_clone().copy_(leaf));
+                leaf.shallow_clone().set_data(&place);
+                offset += padded(&specs[parameter]);
             }
-            sums.all_gather(&room, &slices)?;
-            for rank in (0..lengths.len()).filter(|rank| *rank != self.rank) {
-                for (mut part, place) in parts_of(&views[rank], round(rank)) {
-                    no_grad(|| part.copy_(&narrow(&room, slices[rank].start + place, part.numel())));
-                }
-            }
-        }
-        Ok(())
+            let first = members.iter().min().copied().unwrap_or(0);
+            let slices = (0..ranks).map(|rank| slice(members, specs, rank, ranks)).collect();
+            Row { values, members: first..first + members.len(), slices }
+        };
+        if self.is_divided() { buckets.iter().map(row).collect() } else { Vec::new() }
     }
 }
 
-/// What of the parameters lies in these places of the row, in the parameters' order.
-fn stretch(specs: &[ParameterSpec], places: Range<usize>) -> Vec<Piece> {
+/// Values of a bucket, with what fills up between parameters.
+fn row_len(members: &[usize], specs: &[ParameterSpec]) -> usize {
+    members.iter().map(|&parameter| padded(&specs[parameter])).sum()
+}
+
+/// What rank `rank` of `world_size` owns of the values of a bucket.
+fn slice(members: &[usize], specs: &[ParameterSpec], rank: usize, world_size: usize) -> Range<usize> {
+    let blocks = row_len(members, specs) / ALIGNMENT;
+    blocks * rank / world_size * ALIGNMENT..blocks * (rank + 1) / world_size * ALIGNMENT
+}
+
+/// What of the parameters lies in these places of their bucket.
+fn stretch(members: &[usize], specs: &[ParameterSpec], places: &Range<usize>) -> Vec<Piece> {
     let (mut pieces, mut offset) = (Vec::new(), 0);
-    for (parameter, spec) in specs.iter().enumerate().rev() {
-        let start = places.start.max(offset) - offset;
-        let end = places.end.saturating_sub(offset).min(spec.numel());
-        if start < end {
-            pieces.push(Piece { parameter, values: start..end });
+    for &parameter in members {
+        let spec = &specs[parameter];
+        let values = places.start.max(offset) - offset..places.end.saturating_sub(offset).min(spec.numel());
+        if !values.is_empty() {
+            pieces.push(Piece { parameter, values });
         }
         offset += padded(spec);
     }
-    pieces.reverse();
     pieces
-}
-
-/// What lies in `window` of tensors that are thought one after the other: parts of them, each with its place in the window.
-fn parts_of(tensors: &[Tensor], window: Range<usize>) -> Vec<(Tensor, usize)> {
-    let (mut parts, mut offset) = (Vec::new(), 0);
-    for tensor in tensors {
-        let (first, len) = (offset, tensor.numel());
-        let (start, end) = (window.start.max(first), window.end.min(first + len));
-        if start < end {
-            parts.push((narrow(tensor, start - first, end - start), start - window.start));
-        }
-        offset += len;
-    }
-    parts
 }
 
 fn narrow(tensor: &Tensor, start: usize, len: usize) -> Tensor {
@@ -198,12 +219,12 @@ fn narrow(tensor: &Tensor, start: usize, len: usize) -> Tensor {
 
 /// What becomes of the sums of one bucket where gradients are divided.
 pub struct BucketShard {
-    /// What each rank needs of the bucket's values: its own, and parameters as a whole that it takes the norm of.
+    /// What each rank needs of the bucket's values: its own, and what it takes norms of.
     wanted: Vec<Range<usize>>,
     /// This rank's pieces in the bucket: number, place, and the shape that [`Piece::of`] gives.
     own: Vec<(usize, Range<usize>, Vec<i64>)>,
-    /// Parameters that this rank takes the norm of: number, place, shape.
-    whole: Vec<(usize, usize, Vec<i64>)>,
+    /// Chunks that this rank takes the norms of: their numbers among all, and their places.
+    whole: Vec<(usize, Range<usize>)>,
 }
 
 /// What a rank keeps of sums that ranks have divided, or that lie in no bucket.
@@ -211,13 +232,13 @@ pub struct BucketShard {
 pub struct Kept {
     /// Sums of gradients of its pieces, by the piece's number, each of the shape that [`Piece::of`] gives.
     pub gradients: Vec<(usize, Tensor)>,
-    /// Norms of whole gradients, an entry a bucket, in the order in which their sums came.
+    /// Norms of chunks of gradients, an entry a bucket, in the order in which their sums came.
     pub norms: Vec<Norms>,
     /// Sums of tables whose rows were counted, by bucket.
     pub tables: Vec<(usize, Tensor)>,
 }
 
-/// Numbers of parameters, and the norms of their gradients, which may still be in the making.
+/// Numbers of chunks of gradients, and their norms, which may still be in the making.
 pub type Norms = (Vec<usize>, Tensor);
 
 impl BucketShard {
@@ -248,13 +269,10 @@ impl BucketShard {
         Kept { gradients: self.own.iter().map(gradient).collect(), norms: vec![norms], tables: Vec::new() }
     }
 
-    /// Norms of the gradients in `sums` that this rank takes whole.
+    /// Norms of the chunks of `sums` that this rank takes.
     pub fn norms(&self, sums: &Tensor) -> Norms {
-        let whole = self.whole.iter().map(|(_, offset, shape)| {
-            narrow(sums, *offset, shape.iter().product::<i64>() as usize).view(shape.as_slice())
-        });
-        let norms = norms(&whole.collect::<Vec<_>>());
-        (self.whole.iter().map(|(parameter, _, _)| *parameter).collect(), norms)
+        let whole = self.whole.iter().map(|(_, place)| narrow(sums, place.start, place.len()));
+        (self.whole.iter().map(|(number, _)| *number).collect(), norms(&whole.collect::<Vec<_>>()))
     }
 }
 
@@ -266,18 +284,18 @@ impl Kept {
         self.tables.extend(other.tables);
     }
 
-    /// Collective. Norms of the gradients of all `parameters` parameters, in their order, from the ranks that have taken them: this one has `taken`.
+    /// Collective. Norms of all `chunks` chunks of gradients, in their order, from the ranks that have taken them: this one has `taken`.
     pub fn gather_norms(
         &self,
         taken: &[f64],
-        parameters: usize,
+        chunks: usize,
         comm: &dyn Communicator,
     ) -> Result<Vec<f64>, CollectiveError> {
-        let of_parameters = self.norms.iter().flat_map(|(parameters, _)| parameters);
-        // The number of a parameter is exact as a double.
-        let own = of_parameters.zip(taken).flat_map(|(parameter, norm)| [*parameter as f64, *norm]);
-        // Of a parameter that nobody has told of, nothing finite is known.
-        let mut norms = vec![f64::NAN; parameters];
+        let numbers = self.norms.iter().flat_map(|(numbers, _)| numbers);
+        // The number of a chunk is exact as a double.
+        let own = numbers.zip(taken).flat_map(|(number, norm)| [*number as f64, *norm]);
+        // Of a chunk that nobody has told of, nothing finite is known.
+        let mut norms = vec![f64::NAN; chunks];
         for pair in doubles::of_bytes(&comm.all_gather(&doubles::to_bytes(own))?.concat()).chunks_exact(2) {
             if let Some(norm) = norms.get_mut(pair[0] as usize) {
                 *norm = pair[1];
@@ -291,8 +309,9 @@ impl Kept {
 mod tests {
     use proptest::prelude::*;
     use segue_collectives::simulated;
-    use tch::Device;
+    use tch::{Device, Kind};
 
+    use super::super::group;
     use super::*;
     use crate::Init;
 
@@ -313,10 +332,12 @@ mod tests {
         #[test]
         fn every_value_is_owned_once_and_ranks_own_alike(
             sizes in prop::collection::vec(1usize..300, 1..12),
+            bucket_bytes in 1usize..3000,
             world_size in 2usize..9,
         ) {
             let parameters = parameters(&sizes);
-            let shards = Shards::new(Shard::Optimizer, &parameters, 0, world_size);
+            let buckets = group(parameters.specs(), bucket_bytes);
+            let shards = Shards::new(Shard::Optimizer, &parameters, &buckets, 0, world_size);
             for (parameter, &size) in sizes.iter().enumerate() {
                 let mut next = 0;
                 for part in shards.parts(parameter) {
@@ -326,20 +347,20 @@ mod tests {
                 }
                 prop_assert_eq!(next, size);
             }
-            let blocks = |rank: usize| {
-                let pieces = shards.pieces[rank].iter();
-                pieces.map(|piece| piece.values.len().div_ceil(ALIGNMENT)).sum::<usize>()
-            };
-            let all: usize = (0..world_size).map(blocks).sum();
-            prop_assert!((0..world_size).all(|rank| blocks(rank).abs_diff(all / world_size) <= 1));
+            for (row, members) in shards.lay_out(&parameters, &buckets).iter().zip(&buckets) {
+                let blocks = |slice: &Range<usize>| slice.len() / ALIGNMENT;
+                let all = row.values.numel() / ALIGNMENT;
+                prop_assert!(row.slices.iter().all(|own| blocks(own).abs_diff(all / world_size) <= 1));
+                prop_assert!(row.slices.iter().map(blocks).sum::<usize>() == all);
+                prop_assert!(row.members.clone().rev().eq(members.iter().copied()));
+            }
         }
     }
 
     #[test]
     fn every_rank_gathers_what_the_others_have_updated() {
-        // The first is longer than a round.
         for (sizes, cards) in [
-            (&[3 * ROUND / 2, 40][..], false),
+            (&[3 * 2048, 40][..], false),
             (&[40, 3, 700, 16], false),
             (&[40, 3, 700, 16], true),
             (&[5], true),
@@ -347,24 +368,35 @@ mod tests {
             for world_size in 2..=5 {
                 let found = simulated::run(world_size, |comm| {
                     let parameters = parameters(sizes);
-                    let shards = Shards::new(Shard::Optimizer, &parameters, comm.rank(), world_size);
-                    let weights: Vec<Tensor> =
-                        parameters.tensors().iter().map(|t| t.detach().copy()).collect();
+                    // Whoever has taken one before has it where it lies then.
+                    let taken: Vec<Tensor> =
+                        (0..sizes.len()).map(|i| parameters.get(&format!("p{i}")).detach().copy()).collect();
+                    let leaves: Vec<Tensor> =
+                        (0..sizes.len()).map(|i| parameters.get(&format!("p{i}"))).collect();
+                    let buckets = group(parameters.specs(), 3000);
+                    let shards =
+                        Shards::new(Shard::Optimizer, &parameters, &buckets, comm.rank(), world_size);
+                    let rows = shards.lay_out(&parameters, &buckets);
+                    assert!(leaves.iter().zip(&taken).all(|(leaf, before)| leaf.detach() == *before));
+                    let owned = |rank: usize, parameter: usize| {
+                        (taken[parameter].shallow_clone() * (rank + 2) as f64).view([-1])
+                    };
                     for piece in shards.own() {
-                        _ = piece.of(&weights[piece.parameter]).fill_((comm.rank() + 2) as f64);
+                        let own = piece.of(&owned(comm.rank(), piece.parameter));
+                        no_grad(|| piece.of(&parameters.leaves()[piece.parameter]).copy_(&own));
                     }
                     let mut sums = match cards {
                         true => Sums::of_cards(comm, true),
                         false => Sums::simulated(comm, true),
                     };
-                    shards.gather(&weights, &mut sums).unwrap();
-                    let owned = |(parameter, weights): (usize, &Tensor)| {
-                        let mut owners = shards.parts(parameter).into_iter();
-                        owners.all(|part| {
-                            part.piece.of(weights).eq((part.rank + 2) as i64).all().int64_value(&[]) == 1
-                        })
-                    };
-                    weights.iter().enumerate().all(owned)
+                    rows.iter().for_each(|row| sums.all_gather(&row.values, &row.slices).unwrap());
+                    leaves.iter().enumerate().all(|(parameter, leaf)| {
+                        let parts = shards.parts(parameter).into_iter();
+                        let parts: Vec<Tensor> = parts
+                            .map(|part| part.piece.of(&owned(part.rank, parameter)).view([-1]))
+                            .collect();
+                        leaf.requires_grad() && leaf.detach().view([-1]) == Tensor::cat(&parts, 0)
+                    })
                 });
                 assert_eq!(found, vec![true; world_size], "{sizes:?}");
             }
@@ -375,10 +407,10 @@ mod tests {
         norms.try_into().unwrap()
     }
 
-    /// Sums, and norms of whole parameters, although most of these lie on several ranks.
+    /// Sums, and norms of whole chunks, although most of these lie on several ranks.
     #[test]
     fn ranks_keep_the_sums_of_their_pieces_and_know_all_norms() {
-        let sizes = [70, 16, 300, 5];
+        let (sizes, bucket_bytes) = ([131_150, 16, 40_000, 5], 524_700);
         let shape = |parameter: usize| if parameter == 1 { [4, 4] } else { [sizes[parameter] as i64 / 5, 5] };
         for world_size in 2..=5 {
             let gradient = |rank: usize, parameter: usize| {
@@ -394,17 +426,19 @@ mod tests {
                 let expected: Vec<Tensor> = (0..sizes.len()).map(sum).collect();
                 let parameters = of_shapes((0..sizes.len()).map(|i| shape(i).to_vec()));
                 let specs = parameters.specs();
-                let shards = Shards::new(Shard::Gradients, &parameters, comm.rank(), world_size);
+                let buckets = group(specs, bucket_bytes);
+                assert_eq!(buckets, [vec![3, 2, 1], vec![0]]);
+                let shards = Shards::new(Shard::Gradients, &parameters, &buckets, comm.rank(), world_size);
                 let mut kept = Kept::default();
-                for members in [&[3, 2][..], &[1, 0]] {
+                for members in buckets {
                     let room = members.iter().map(|&i| padded(&specs[i])).sum::<usize>();
                     let sums = Tensor::zeros([room as i64], (Kind::Float, Device::Cpu));
                     let mut offset = 0;
-                    for &i in members {
+                    for &i in &members {
                         narrow(&sums, offset, sizes[i]).copy_(&gradient(comm.rank(), i).view([-1]));
                         offset += padded(&specs[i]);
                     }
-                    let shard = shards.of_bucket(members, specs);
+                    let shard = shards.of_bucket(&members, specs);
                     shard.reduce(&mut Sums::of_cards(comm, true), &sums, &None).unwrap();
                     kept.extend(shard.keep(&sums, shard.norms(&sums)));
                 }
@@ -415,7 +449,7 @@ mod tests {
                 let wanted = shards.own().iter().map(|piece| values(&piece.of(&expected[piece.parameter])));
                 assert_eq!(own, wanted.collect::<Vec<_>>());
                 let taken: Vec<Tensor> = kept.norms.iter().map(|(_, norms)| norms.shallow_clone()).collect();
-                kept.gather_norms(&read(&Tensor::cat(&taken, 0)), sizes.len(), comm).unwrap()
+                kept.gather_norms(&read(&Tensor::cat(&taken, 0)), shards.chunks(), comm).unwrap()
             });
             let expected: Vec<Tensor> = (0..sizes.len()).map(sum).collect();
             assert!(found.iter().all(|found| *found == read(&norms(&expected))), "{found:?}");

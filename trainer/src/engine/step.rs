@@ -50,7 +50,7 @@ pub struct StepReport {
     pub noise: Option<NoiseEstimate>,
     /// How its loss was scaled before backward, where it was. Without an update where its gradients overflowed.
     pub scaled: Option<Scaled>,
-    /// Time this rank waited for reductions after its backward was over.
+    /// Time this rank waited for reductions after its backward was over, and before or in its forward for weights that others had updated.
     pub communication_exposed: Duration,
 }
 
@@ -111,6 +111,7 @@ impl<'a, L: Learner> Engine<'a, L> {
         let turn = self.learner.turn(step);
         let active = self.layout.taking_part(&self.config.train, step);
         self.open(&turn, active.len());
+        self.await_the_rest()?;
         let mut made: Vec<MicroStep> = Vec::with_capacity(active.len());
         for (place, &(i, number)) in active.iter().enumerate() {
             let place = MicroStepPlace { place, of: active.len(), i, number };
@@ -119,7 +120,8 @@ impl<'a, L: Learner> Engine<'a, L> {
         faults::point("step.sum");
         self.await_backward()?;
         let targets = self.targets(&made)?;
-        let communication_exposed = self.await_sums(&turn)?;
+        // Those of the step before, which this one has begun without.
+        let communication_exposed = self.await_sums(&turn)? + self.waited_for_weights();
         spoil("gradient", || stored_values(&self.networks[turn.networks[0]].gradients()[0]));
         let factor = self.loss_scale.factor();
         for &n in &turn.networks {
@@ -168,7 +170,6 @@ impl<'a, L: Learner> Engine<'a, L> {
             let done = self.networks[n].update(parameters, lr, targets * factor, norm, reached)?;
             updated.get_or_insert(done);
         }
-        report.communication_exposed += self.await_weights(&turn)?;
         self.learner.updated(&turn, &statistics, targets);
         spoil("weights", || self.learner.networks()[turn.networks[0]].1.tensors()[0].shallow_clone());
         // Networks whose turn it was not too: averages are over steps, and all of them begin and switch together.
@@ -221,24 +222,41 @@ impl<'a, L: Learner> Engine<'a, L> {
         let computed = made.iter().flat_map(MicroStep::computed).chain(taken.iter().flatten());
         let mut read = read_at_once(computed)?.into_iter();
         let rows: Vec<Vec<f64>> = made.iter().map(|made| made.row(&mut read, factor)).collect();
-        let networks = self.learner.networks();
         let mut found = Vec::new();
         for (&n, taken) in turn.networks.iter().zip(&taken) {
             let taken: Vec<f64> = read.by_ref().take(taken.len()).flatten().collect();
-            found.push(self.networks[n].gradient_norm(&taken, networks[n].1, self.comm)? / factor / targets);
+            found.push(self.networks[n].gradient_norm(&taken, self.comm)? / factor / targets);
         }
         put_together(&rows, &found, self.comm)
     }
 
-    /// Waits until this rank has what the others have updated, where updates are divided. Gives how long that took.
-    fn await_weights(&self, turn: &Turn) -> Result<Duration, TrainError> {
-        let gathers = turn.networks.iter().filter(|&&n| self.networks[n].shards().is_divided()).count();
-        let waiting = Instant::now();
-        if let Some(reducer) = self.reducer.as_ref().filter(|_| gathers > 0) {
-            let _span = trace_span!(target: "communication", "wait for weights").entered();
-            reducer.wait(gathers)?;
+    /// Waits until this rank has all weights that the others have updated, where updates are divided: who reads one waits by itself, and here learns of
+    /// those that do not come.
+    pub(super) fn settle(&self) -> Result<(), TrainError> {
+        self.learner.networks().iter().for_each(|(_, parameters)| parameters.arrivals().wait_for_all());
+        // It is no part of a step.
+        self.waited_for_weights();
+        self.refuse_lost()
+    }
+
+    /// Waits for weights of other ranks that nobody waits for who reads them.
+    fn await_the_rest(&self) -> Result<(), TrainError> {
+        self.learner.networks().iter().for_each(|(_, parameters)| parameters.arrivals().wait_for_the_rest());
+        self.refuse_lost()
+    }
+
+    /// Ends what was begun without weights that do not come, before this rank asks others for anything: they wait for the weights themselves.
+    fn refuse_lost(&self) -> Result<(), TrainError> {
+        let is_lost = |(_, parameters): &(_, &Parameters)| parameters.arrivals().is_lost();
+        match self.reducer.as_ref().filter(|_| self.learner.networks().iter().any(is_lost)) {
+            Some(reducer) => Err(reducer.failure()),
+            None => Ok(()),
         }
-        Ok(waiting.elapsed())
+    }
+
+    /// How long weights of other ranks were waited for since this was asked last.
+    fn waited_for_weights(&self) -> Duration {
+        self.learner.networks().iter().map(|(_, parameters)| parameters.arrivals().waited()).sum()
     }
 
     /// Whether the noise in the gradient of the first network of a step's turn is measured. It changes nothing of the step.
@@ -256,7 +274,7 @@ impl<'a, L: Learner> Engine<'a, L> {
         }
         for (n, (_, parameters)) in self.learner.networks().into_iter().enumerate() {
             let own = turn.networks.contains(&n);
-            parameters.tensors().iter().for_each(|leaf| _ = leaf.set_requires_grad(own));
+            parameters.leaves().iter().for_each(|leaf| _ = leaf.set_requires_grad(own));
         }
     }
 
@@ -324,6 +342,7 @@ impl<'a, L: Learner> Engine<'a, L> {
             None => forward(),
         };
         drop(span);
+        self.refuse_lost()?;
         faults::point("step.backward");
         let _span = trace_span!(target: "compute", "backward", micro_step = number).entered();
         assert_eq!(loss.objectives.len(), turn.networks.len(), "one objective for each network of the turn");
@@ -335,7 +354,7 @@ impl<'a, L: Learner> Engine<'a, L> {
                 _ if loss.weight == 0.0 && !objective.requires_grad() => {}
                 0 => scaled(objective, factor).f_backward()?,
                 // Each is lowered by its own network alone, whatever else it depends on.
-                _ => backward_into(&scaled(objective, factor), networks[n].1.tensors(), place < last)?,
+                _ => backward_into(&scaled(objective, factor), networks[n].1.leaves(), place < last)?,
             }
             // Before the next network's buckets fill: all ranks hand buckets over in one order.
             self.networks[n].buckets().finish();

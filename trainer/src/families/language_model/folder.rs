@@ -1,6 +1,7 @@
 //! Folders in Hugging Face's layout: `config.json` and `model.safetensors`, with or without the rest of a
 //! checkpoint.
 
+use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -252,8 +253,9 @@ pub(crate) fn start_from(
     }
     let specs = specs(model);
     let weights = read_weights(&folder.path.join(WEIGHTS), model, &specs)?;
-    let own: Vec<Tensor> = specs.iter().map(|spec| parameters.get(&spec.name)).collect();
-    fill(own.iter().zip(weights));
+    let names = parameters.specs().iter().map(|spec| spec.name.as_str());
+    let by_name: HashMap<&str, &Tensor> = names.zip(parameters.tensors()).collect();
+    fill(specs.iter().map(|spec| by_name[spec.name.as_str()]).zip(weights));
     Ok(())
 }
 

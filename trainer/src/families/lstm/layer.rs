@@ -18,7 +18,7 @@ pub fn layers(config: &LstmConfig, parameters: &Parameters, drop: Drop) -> Vec<B
 }
 
 /// Layer `number`, whose names begin with [`prefix`] of it.
-fn layer(config: &LstmConfig, number: usize, parameters: &Parameters, drop: Drop) -> Box<dyn Layer> {
+pub fn layer(config: &LstmConfig, number: usize, parameters: &Parameters, drop: Drop) -> Box<dyn Layer> {
     layer_below(config, (number, &prefix(number)), parameters, drop)
 }
 

@@ -12,7 +12,7 @@ use crate::layers::{AdaptiveSoftmax, Adversary, Cluster, Context, Ids, Memory, N
 use crate::libtorch::stream::put;
 use crate::libtorch::widened;
 use crate::noise::{Noise, dropout, locked_dropout, row_dropout};
-use crate::{Kernels, Parameters};
+use crate::{Awaited, Kernels, Options, Parameters};
 
 /// What K softmaxes are mixed from (Yang et al. 2018).
 struct Mixture {
@@ -28,20 +28,22 @@ struct Mixture {
 pub struct Model {
     config: LstmConfig,
     /// `[vocab_size, e]`
-    embedding: Tensor,
-    layers: Vec<Box<dyn Layer>>,
+    embedding: Awaited<Tensor>,
+    layers: Vec<Awaited<Box<dyn Layer>>>,
     /// What they are built over, again where their weights are dropped.
     parameters: Parameters,
     /// `[e, n]`
-    projection: Option<Tensor>,
-    mixture: Option<Mixture>,
+    projection: Awaited<Option<Tensor>>,
+    mixture: Awaited<Option<Mixture>>,
     /// `[vocab_size, e]`
-    output: Tensor,
+    output: Awaited<Tensor>,
     /// `[vocab_size]`
-    bias: Tensor,
+    bias: Awaited<Tensor>,
     /// Of all words, or split; not that of a mixture.
-    softmax: AdaptiveSoftmax,
+    softmax: Awaited<AdaptiveSoftmax>,
     kernels: Kernels,
+    /// Of all that is made while it computes.
+    options: Options,
     /// Standard deviation of the noise that is added to embeddings where there is noise.
     pub input_noise: f64,
     /// Trajectories of each lane, which dropout tells apart: their states lie one after another in a memory that starts here.
@@ -88,33 +90,42 @@ pub struct Output {
 impl Model {
     /// Over `parameters`, which hold [`specs`](super::specs).
     pub fn new(config: &LstmConfig, parameters: &Parameters) -> Self {
-        let mixture = config.mixes().then(|| Mixture {
-            weight: parameters.get("mixture.weight"),
-            bias: parameters.get("mixture.bias"),
-            prior: parameters.get("mixture.prior"),
-        });
-        let output = parameters.find(OUTPUT).unwrap_or_else(|| parameters.get(EMBEDDING));
-        let bias = parameters.get(OUTPUT_BIAS);
-        let cluster = |_| Cluster {
-            weight: output.shallow_clone(),
-            bias: bias.shallow_clone(),
-            projection: None,
-            kernels: parameters.kernels(),
+        let mixture = |parameters: &Parameters| {
+            config.mixes().then(|| Mixture {
+                weight: parameters.get("mixture.weight"),
+                bias: parameters.get("mixture.bias"),
+                prior: parameters.get("mixture.prior"),
+            })
         };
-        let tails =
-            parameters.find(CLUSTERS).map(|weight| Words { weight, bias: parameters.find(CLUSTERS_BIAS) });
-        let ends: Vec<i64> = config.cluster_ends().iter().map(|&end| end as i64).collect();
-        let softmax = AdaptiveSoftmax::new((1..ends.len()).map(cluster).collect(), tails, ends);
+        let output =
+            |parameters: &Parameters| parameters.find(OUTPUT).unwrap_or_else(|| parameters.get(EMBEDDING));
+        let softmax = |parameters: &Parameters| {
+            let cluster = |_| Cluster {
+                weight: output(parameters),
+                bias: parameters.get(OUTPUT_BIAS),
+                projection: None,
+                kernels: parameters.kernels(),
+            };
+            let tails = parameters
+                .find(CLUSTERS)
+                .map(|weight| Words { weight, bias: parameters.find(CLUSTERS_BIAS) });
+            let ends: Vec<i64> = config.cluster_ends().iter().map(|&end| end as i64).collect();
+            AdaptiveSoftmax::new((1..ends.len()).map(cluster).collect(), tails, ends)
+        };
+        let layer = |number| {
+            parameters.awaited(|parameters| layer::layer(config, number, parameters, &|weight| weight))
+        };
         Self {
-            embedding: parameters.get(EMBEDDING),
-            layers: layer::layers(config, parameters, &|weight| weight),
+            embedding: parameters.awaited(|parameters| parameters.get(EMBEDDING)),
+            layers: (0..config.n_layer).map(layer).collect(),
             parameters: parameters.with_kernels(parameters.kernels()),
-            projection: parameters.find(PROJECTION),
-            mixture,
-            output,
-            bias,
-            softmax,
+            projection: parameters.awaited(|parameters| parameters.find(PROJECTION)),
+            mixture: parameters.awaited(mixture),
+            output: parameters.awaited(output),
+            bias: parameters.awaited(|parameters| parameters.get(OUTPUT_BIAS)),
+            softmax: parameters.awaited(softmax),
             kernels: parameters.kernels(),
+            options: parameters.options(),
             input_noise: 0.0,
             samples: 1,
             context: Context { mem_len: 1, clamp_len: 0, same_length: None },
@@ -130,8 +141,7 @@ impl Model {
 
     /// What each layer carries, all zero: `[lanes, samples, width]` each, of [`LstmConfig::carried_widths`].
     pub fn memory_start(&self, lanes: i64) -> Memory {
-        let options = (self.embedding.kind(), self.embedding.device());
-        let zeros = |width: usize| Tensor::zeros([lanes, self.samples, width as i64], options);
+        let zeros = |width: usize| Tensor::zeros([lanes, self.samples, width as i64], self.options);
         let widths = (0..self.config.n_layer).flat_map(|layer| self.config.carried_widths(layer));
         let memory = Memory { layers: widths.map(zeros).collect(), documents: None };
         if self.keeps_marks { memory.marked(NO_DOCUMENT) } else { memory }
@@ -149,7 +159,8 @@ impl Model {
         let mut input = self.drop_positions(self.disturbed(&words, noise), config.input_dropout, noise);
         let (mut layers, mut states) = (vec![embedded], Vec::new());
         let mut sum: Option<Tensor> = None;
-        for (number, layer) in dropped.as_ref().unwrap_or(&self.layers).iter().enumerate() {
+        for number in 0..self.layers.len() {
+            let layer = dropped.as_ref().map_or_else(|| &*self.layers[number], |dropped| &dropped[number]);
             if number > 0 {
                 input = self.drop_positions(input, config.inter_layer_dropout, noise);
             }
@@ -282,7 +293,7 @@ impl Model {
         };
         let flat_ids = known.map(flat);
         let flat_targets = flat_ids.here();
-        let nll = match (&self.mixture, adversary) {
+        let nll = match (&*self.mixture, adversary) {
             (Some(mixture), Some(adversary)) if adversary.moves() => {
                 self.mixed_against(mixture, hidden, flat_targets, noise, adversary)
             }
@@ -309,7 +320,7 @@ impl Model {
     /// The same with dropout of what is projected where there is noise.
     pub fn log_probs_with(&self, hidden: &Tensor, noise: Option<&Noise>) -> Tensor {
         let size = hidden.size();
-        let log_probs = match &self.mixture {
+        let log_probs = match &*self.mixture {
             Some(mixture) => self.mixed(mixture, hidden, noise),
             None => self.softmax.log_probs(&self.projected(hidden, noise)),
         };
@@ -319,7 +330,7 @@ impl Model {
     /// `[lanes, segment, n]` to vectors as wide as the embeddings, `[lanes · segment, e]`.
     fn projected(&self, hidden: &Tensor, noise: Option<&Noise>) -> Tensor {
         let flat = flat(hidden);
-        match &self.projection {
+        match &*self.projection {
             Some(projection) => {
                 self.drop_projected(self.kernels.linear(&flat, projection, None), hidden.size()[0], noise)
             }

@@ -14,7 +14,7 @@ use crate::layers::{
 };
 use crate::libtorch::stream::put;
 use crate::noise::Noise;
-use crate::{Compute, ParameterSpec, Parameters};
+use crate::{Awaited, Compute, ParameterSpec, Parameters};
 
 /// Label of positions that have none.
 const NO_LABEL: i64 = -100;
@@ -42,10 +42,10 @@ impl HeadSpec {
 }
 
 enum Head {
-    Summary(SummaryHead),
-    Span(SpanHead),
-    Tags(TagHead),
-    Kernels(KernelHead),
+    Summary(Awaited<SummaryHead>),
+    Span(Awaited<SpanHead>),
+    Tags(Awaited<TagHead>),
+    Kernels(Awaited<KernelHead>),
 }
 
 /// What a model answers to one example, before anything is made of it: scores of classes or options, a number,
@@ -129,11 +129,15 @@ impl TaskModel {
             let config = head_config(model, heads, spec);
             match spec.kind {
                 Kind::Classification | Kind::Regression | Kind::Choice => {
-                    Head::Summary(SummaryHead::new(&config, &parameters))
+                    Head::Summary(parameters.awaited(|parameters| SummaryHead::new(&config, parameters)))
                 }
-                Kind::Span => Head::Span(SpanHead::new(&config, &parameters)),
-                Kind::Tagging => Head::Tags(TagHead::new(&config, &parameters)),
-                Kind::Ranking => Head::Kernels(KernelHead::new(&config, &parameters)),
+                Kind::Span => Head::Span(parameters.awaited(|parameters| SpanHead::new(&config, parameters))),
+                Kind::Tagging => {
+                    Head::Tags(parameters.awaited(|parameters| TagHead::new(&config, parameters)))
+                }
+                Kind::Ranking => {
+                    Head::Kernels(parameters.awaited(|parameters| KernelHead::new(&config, parameters)))
+                }
             }
         };
         let heads_of = heads.iter().map(head).collect();

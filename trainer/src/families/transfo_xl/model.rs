@@ -14,7 +14,7 @@ use crate::layers::recompute::{Kept, Recompute};
 use crate::layers::{AdaptiveSoftmax, Adversary, Context, Ids, Memory, NO_DOCUMENT};
 use crate::noise::Noise;
 use crate::parameters::{Init, ParameterSpec, Parameters};
-use crate::{Kernels, Options};
+use crate::{Awaited, Kernels, Options};
 
 /// How far queries look, as the configuration says.
 pub(super) fn context(config: &TransfoXlConfig) -> Context {
@@ -68,10 +68,10 @@ pub struct TransfoXl {
     pub context: Context,
     /// Whether memory keeps marks of whose documents it holds, and of places nothing was written to.
     pub keeps_marks: bool,
-    embedding: AdaptiveEmbedding,
-    layers: Vec<Kept<Layer>>,
+    embedding: Awaited<AdaptiveEmbedding>,
+    layers: Vec<Kept<Awaited<Layer>>>,
     recompute: bool,
-    softmax: AdaptiveSoftmax,
+    softmax: Awaited<AdaptiveSoftmax>,
 }
 
 impl TransfoXl {
@@ -120,15 +120,16 @@ impl TransfoXl {
 
     /// The model over `parameters`, which must hold [`TransfoXl::specs`].
     pub fn new(config: &TransfoXlConfig, parameters: &Parameters) -> Self {
+        let layer = |i| parameters.awaited(|parameters| Layer::new(config, parameters, i));
         Self {
             options: parameters.options(),
             kernels: parameters.kernels(),
             context: context(config),
             keeps_marks: config.memory_start == MemoryStart::Masked,
-            embedding: AdaptiveEmbedding::new(config, parameters),
-            layers: (0..config.n_layer).map(|i| Kept::new(Layer::new(config, parameters, i))).collect(),
+            embedding: parameters.awaited(|parameters| AdaptiveEmbedding::new(config, parameters)),
+            layers: (0..config.n_layer).map(layer).map(Kept::new).collect(),
             recompute: parameters.recompute(),
-            softmax: adaptive::softmax(config, parameters),
+            softmax: parameters.awaited(|parameters| adaptive::softmax(config, parameters)),
             config: config.clone(),
         }
     }
@@ -139,7 +140,7 @@ impl TransfoXl {
     }
 
     /// Its layers, the first first.
-    pub(super) fn layers(&self) -> &[Kept<Layer>] {
+    pub(super) fn layers(&self) -> &[Kept<Awaited<Layer>>] {
         &self.layers
     }
 

@@ -14,7 +14,7 @@ use crate::layers::recompute::{Kept, Recompute};
 use crate::layers::{Context, Memory, NO_DOCUMENT};
 use crate::noise::{Noise, dropout};
 use crate::parameters::{Init, ParameterSpec, Parameters};
-use crate::{Kernels, Options};
+use crate::{Awaited, Kernels, Options};
 
 pub(super) const EMBEDDING: &str = "transformer.word_embedding.weight";
 pub(super) const MASK_EMBEDDING: &str = "transformer.mask_emb";
@@ -92,12 +92,12 @@ pub struct Xlnet {
     pub inverse_temperature: f64,
     /// Whether memory keeps marks of places nothing was written to.
     pub keeps_marks: bool,
-    embedding: Tensor,
-    mask_embedding: Tensor,
-    layers: Vec<Kept<Layer>>,
+    embedding: Awaited<Tensor>,
+    mask_embedding: Awaited<Tensor>,
+    layers: Vec<Kept<Awaited<Layer>>>,
     recompute: bool,
     /// None in models that are fine-tuned: they predict no tokens.
-    output_bias: Option<Tensor>,
+    output_bias: Awaited<Option<Tensor>>,
 }
 
 /// What the layers of one forward pass have in common.
@@ -109,7 +109,7 @@ struct Pass<'a> {
 
 impl Pass<'_> {
     /// `streams` through `layer`, as [`Layer::forward`] says.
-    fn layer(&self, layer: &Kept<Layer>, streams: Streams, mem: Tensor, content: bool) -> Streams {
+    fn layer(&self, layer: &Kept<Awaited<Layer>>, streams: Streams, mem: Tensor, content: bool) -> Streams {
         let (layer, plan) = (layer.clone(), self.plan.clone());
         let forward =
             move |streams, noise: Option<&Noise>| layer.forward(streams, &mem, &plan, content, noise);
@@ -170,6 +170,7 @@ impl Xlnet {
     /// predicted.
     pub fn new(config: &XlnetConfig, parameters: &Parameters) -> Self {
         let mem_len = config.mem_len as i64;
+        let layer = |i| parameters.awaited(|parameters| Layer::new(config, parameters, i));
         Self {
             options: parameters.options(),
             kernels: parameters.kernels(),
@@ -181,11 +182,11 @@ impl Xlnet {
             reuse_len: config.reuse_len as i64,
             inverse_temperature: 1.0,
             keeps_marks: config.memory_start == MemoryStart::Masked,
-            embedding: parameters.get(EMBEDDING),
-            mask_embedding: parameters.get(MASK_EMBEDDING),
-            layers: (0..config.n_layer).map(|i| Kept::new(Layer::new(config, parameters, i))).collect(),
+            embedding: parameters.awaited(|parameters| parameters.get(EMBEDDING)),
+            mask_embedding: parameters.awaited(|parameters| parameters.get(MASK_EMBEDDING)),
+            layers: (0..config.n_layer).map(layer).map(Kept::new).collect(),
             recompute: parameters.recompute(),
-            output_bias: parameters.find(OUTPUT_BIAS),
+            output_bias: parameters.awaited(|parameters| parameters.find(OUTPUT_BIAS)),
             config: config.clone(),
         }
     }

@@ -6,7 +6,7 @@ use super::{Sequence, States, Visibility, Xlnet};
 use crate::families::language_model::{Batch, Loss, Objective, Pairs, Scores};
 use crate::layers::{HeadConfig, Memory, SummaryHead, classification_losses};
 use crate::noise::Noise;
-use crate::{ParameterSpec, Parameters};
+use crate::{Awaited, ParameterSpec, Parameters};
 
 /// What XLNet is trained to do before it is fine-tuned (Yang 2019, §2.2.2): permutation language modelling, denoising
 /// on the same backbone, or left-to-right prediction.
@@ -131,7 +131,7 @@ impl Objective for Pretraining {
 struct NextSentence {
     /// What one label weighs, in targets.
     weight: f64,
-    head: SummaryHead,
+    head: Awaited<SummaryHead>,
 }
 
 impl NextSentence {
@@ -148,7 +148,7 @@ impl NextSentence {
         let ObjectiveConfig { next_sentence, .. } = config.objective;
         Self {
             weight: next_sentence * config.targets_per_lane() as f64,
-            head: SummaryHead::new(&HeadConfig::from(model), parameters),
+            head: parameters.awaited(|parameters| SummaryHead::new(&HeadConfig::from(model), parameters)),
         }
     }
 
