@@ -30,7 +30,7 @@ struct State {
     /// What is on its way.
     missing: Vec<Range<usize>>,
     coming: Option<Coming>,
-    /// How long somebody has waited who had nothing else to do.
+    /// How long somebody has waited, but for what a card had work to do meanwhile: at most so long.
     waited: Duration,
     /// Whether what was on its way will not come.
     is_lost: bool,
@@ -135,7 +135,7 @@ impl Arrivals {
                 }
             }
         }
-        // The host is ahead of a card: time is lost only where that has come to the end of its work meanwhile.
+        // The host is ahead of a card: no time is lost where that still has work when the weights come. Else how much is not known, and all of it counts.
         if let Some(Ok(queued)) = queued
             && queued.has_passed().unwrap_or(true)
         {
@@ -149,7 +149,7 @@ impl Arrivals {
         self.lock().is_lost
     }
 
-    /// How long somebody has waited since this was asked last, and had nothing else to do.
+    /// How long somebody has waited since this was asked last: on a card an upper bound of what is lost.
     pub fn waited(&self) -> Duration {
         std::mem::take(&mut self.lock().waited)
     }

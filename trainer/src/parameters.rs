@@ -277,7 +277,6 @@ mod tests {
         draw(&ParameterSpec { name: "w".into(), shape: shape.to_vec(), init }, 3, Kind::Double)
     }
 
-    /// A normal distribution cut at two standard deviations keeps 0.7737 of its variance.
     /// Who has taken one from the same leaves waits with them; a part behind frozen ones counts anew.
     #[test]
     fn the_same_leaves_are_on_their_way_together() {
@@ -298,6 +297,7 @@ mod tests {
         assert!(!frozen.arrivals().is_lost() && !trained.arrivals().is_lost());
     }
 
+    /// A normal distribution cut at two standard deviations keeps 0.7737 of its variance.
     #[test]
     fn m12_truncated_normal_values_have_their_moments() {
         let values = drawn(Init::TruncatedNormal { mean: 1.0, std: 0.5 }, &[100_000]);

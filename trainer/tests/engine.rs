@@ -229,7 +229,7 @@ fn three_ranks_give_the_bits_of_one_where_blocks_are_subtrees() {
     }
 }
 
-/// What ranks divide among themselves. The clipped norm is summed over whole parameters; layers learn at rates of their own; sparse tables go
+/// What ranks divide among themselves. The clipped norm is summed over whole chunks; layers learn at rates of their own; sparse tables go
 /// row by row; averages follow the weights; buckets hold many parameters or one.
 #[test]
 fn divided_state_gives_the_same_bits_at_any_number_of_ranks() {

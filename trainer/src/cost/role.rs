@@ -1,4 +1,4 @@
-//! What parameters are for: how they are counted, and when their gradients are complete.
+//! What parameters are for: how they are counted, when their gradients are complete, and when they are read.
 
 use serde::Serialize;
 

@@ -320,7 +320,7 @@ mod tests {
         // Halves of each parameter's sixteens, the smaller one first.
         assert_eq!(first.1, [vec![3.0; 16], vec![5.0; 16]]);
         assert_eq!(second.1, [vec![1.0; 16], vec![3.0; 16], vec![5.0; 32]]);
-        // Of whole parameters, from those who have their first values.
+        // Of whole chunks, here the parameters, from those who have their first values.
         assert_eq!(first.2, [9.0 * 32.0, 25.0 * 48.0].map(f64::sqrt));
         assert_eq!(second.2, [4.0]);
     }
