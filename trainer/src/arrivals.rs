@@ -87,7 +87,7 @@ impl Arrivals {
 
     /// Lets parameters of these numbers be on their way to `device` from now on: whoever brings some says so with what is returned, range by range. Gone
     /// without a word, what is left is lost.
-    pub fn expect(
+    pub fn announce(
         &self,
         parameters: impl IntoIterator<Item = Range<usize>>,
         device: Device,
@@ -212,8 +212,8 @@ mod tests {
     }
 
     /// Lets these be on their way, of which those of `here` have come.
-    fn expect(arrivals: &Arrivals, all: &[Range<usize>], here: usize) -> Sender<Range<usize>> {
-        let bring = arrivals.expect(all.iter().cloned(), Device::Cpu);
+    fn announce(arrivals: &Arrivals, all: &[Range<usize>], here: usize) -> Sender<Range<usize>> {
+        let bring = arrivals.announce(all.iter().cloned(), Device::Cpu);
         all[..here].iter().for_each(|numbers| bring.send(numbers.clone()).unwrap());
         bring
     }
@@ -222,14 +222,14 @@ mod tests {
     #[test]
     fn nobody_waits_for_more_than_it_reads() {
         let (arrivals, awaited) = arrivals();
-        let bring = expect(&arrivals, &[1..2, 3..4, 2..3, 4..5, 0..1, 5..5], 2);
+        let bring = announce(&arrivals, &[1..2, 3..4, 2..3, 4..5, 0..1, 5..5], 2);
         assert_eq!(*awaited, "both");
         assert_eq!(arrivals.lock().missing, [2..3, 4..5, 0..1]);
         [2..3, 4..5, 0..1].into_iter().for_each(|numbers| bring.send(numbers).unwrap());
         arrivals.wait_for_the_rest();
         assert!(!arrivals.under_way.load(Ordering::Acquire) && !arrivals.is_lost());
         // Nobody has taken 0 and 4, who might read them whenever.
-        let bring = expect(&arrivals, &[2..3, 0..1, 4..5, 3..4, 1..2], 3);
+        let bring = announce(&arrivals, &[2..3, 0..1, 4..5, 3..4, 1..2], 3);
         arrivals.wait_for_the_rest();
         assert_eq!(arrivals.lock().missing, [3..4, 1..2]);
         [3..4, 1..2].into_iter().for_each(|numbers| bring.send(numbers).unwrap());
@@ -243,7 +243,7 @@ mod tests {
         arrivals.take(1);
         // Again for something that waits by itself.
         drop(arrivals.awaited(|| arrivals.take(1)));
-        let bring = expect(&arrivals, &[1..2, 3..4], 1);
+        let bring = announce(&arrivals, &[1..2, 3..4], 1);
         arrivals.wait_for_the_rest();
         assert!(arrivals.lock().missing.iter().eq([&(3..4)]));
         bring.send(3..4).unwrap();
@@ -269,7 +269,7 @@ mod tests {
     #[test]
     fn a_bringer_that_is_gone_keeps_nobody_waiting() {
         let (arrivals, awaited) = arrivals();
-        drop(expect(&arrivals, &[0..2, 2..5], 0));
+        drop(announce(&arrivals, &[0..2, 2..5], 0));
         assert_eq!(*awaited, "both");
         assert!(arrivals.is_lost());
         // Where nothing is on its way nobody waits, and nothing can be lost.

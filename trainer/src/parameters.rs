@@ -284,14 +284,14 @@ mod tests {
         let parameters = || Parameters::initialise(vec![spec("a"), spec("b")], 1, Kind::Float);
         let all = parameters();
         let plain = all.with_kernels(Kernels::Plain);
-        drop(all.arrivals().expect(std::iter::once(0..1), Device::Cpu));
+        drop(all.arrivals().announce(std::iter::once(0..1), Device::Cpu));
         assert!(all.leaves().len() == 2 && !all.arrivals().is_lost());
         plain.tensors();
         assert!(all.arrivals().is_lost() && plain.arrivals().is_lost());
         let (none, trained) = all.freeze(0);
         assert!(trained.arrivals().is_lost() && !none.arrivals().is_lost());
         let all = parameters();
-        drop(all.arrivals().expect(std::iter::once(0..1), Device::Cpu));
+        drop(all.arrivals().announce(std::iter::once(0..1), Device::Cpu));
         all.tensors();
         let (frozen, trained) = all.freeze(1);
         assert!(!frozen.arrivals().is_lost() && !trained.arrivals().is_lost());

@@ -191,8 +191,9 @@ impl Network {
         let Some(jobs) = self.jobs.as_ref().filter(|_| self.shards.is_divided()) else { return Ok(()) };
         let (order, device) = (self.buckets.order(), parameters.options().1);
         let members = self.rows.iter().map(|row| row.members.clone());
-        let bring = parameters.arrivals().expect(members, device);
+        // Before anything is announced: what does not come after that is the thread's to explain.
         let made = Arc::new(Event::now(device)?);
+        let bring = parameters.arrivals().announce(members, device);
         for row in order.iter().rev().map(|bucket| &self.rows[*bucket]) {
             let job = Gather {
                 values: row.values.shallow_clone(),

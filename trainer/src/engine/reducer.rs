@@ -354,7 +354,7 @@ mod tests {
             let groups = group(parameters.specs(), 1);
             let shards = Shards::new(Shard::Optimizer, &parameters, &groups, comm.rank(), 2);
             let (reducer, jobs) = Reducer::start(Sums::over_link(comm, Box::new(Broken))).unwrap();
-            let bring = parameters.arrivals().expect(std::iter::once(0..1), Device::Cpu);
+            let bring = parameters.arrivals().announce(std::iter::once(0..1), Device::Cpu);
             let made = Arc::new(Event::now(Device::Cpu).unwrap());
             for Row { values, members, slices } in shards.lay_out(&parameters, &groups) {
                 let job = Gather { values, slices, members, made: made.clone(), bring: bring.clone() };
