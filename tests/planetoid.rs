@@ -110,10 +110,10 @@ fn p10_killed_at_20_random_moments_a_run_ends_with_the_same_bytes() {
     let place = place();
     let long = [
         "model.context_mean=true",
-        "model.pretrain_label=300",
-        "train.steps=2400",
-        "checkpoint.every=100",
-        "eval.every=600",
+        "model.pretrain_label=150",
+        "train.steps=1200",
+        "checkpoint.every=50",
+        "eval.every=300",
     ];
     let tensors = |run: &str| {
         let mut files = files_of(&place.path().join(run).join("checkpoints/latest"));
