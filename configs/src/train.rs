@@ -16,6 +16,16 @@ pub enum LossKind {
     Half,
 }
 
+impl LossKind {
+    /// How many of a segment's last targets count.
+    pub fn targets(self, segment: usize) -> usize {
+        match self {
+            Self::Full => segment,
+            Self::Half => segment.div_ceil(2),
+        }
+    }
+}
+
 /// What a document's end does to the memory of its lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]

@@ -165,20 +165,20 @@ impl Protocol {
 
     /// Splits that it reads: its own, the valid one where it chooses among options, and the one of its statistics where that is named.
     pub fn reads(&self) -> impl Iterator<Item = &str> {
-        let several = |option| self.value(option).is_some_and(|values| values.contains(','));
+        let several = |option| self.values(option).flat_map(|values| values.split(',')).count() > 1;
         let searches = self.words.iter().any(|word| word == "--tune" || word.starts_with("--grid"));
         let chooses = searches || several("--rates") || several("--exponent");
         [self.split.as_str()]
             .into_iter()
             .chain(chooses.then_some("valid"))
-            .chain(self.value("--statistics-from"))
+            .chain(self.values("--statistics-from"))
     }
 
-    /// The value of an option, in one word with it or in the next.
-    fn value(&self, option: &str) -> Option<&str> {
-        let own = self.words.iter().find_map(|word| word.strip_prefix(option)?.strip_prefix('='));
-        let next = || self.words.windows(2).find(|pair| pair[0] == option).map(|pair| pair[1].as_str());
-        own.or_else(next)
+    /// The values of an option, in one word with it or in the next; it may be given again.
+    fn values<'a>(&'a self, option: &'a str) -> impl Iterator<Item = &'a str> {
+        let own = self.words.iter().filter_map(move |word| word.strip_prefix(option)?.strip_prefix('='));
+        let next = self.words.windows(2).filter(move |pair| pair[0] == option).map(|pair| pair[1].as_str());
+        own.chain(next)
     }
 
     /// Its words in one text: commands with the same name have the same result.

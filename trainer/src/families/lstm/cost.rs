@@ -1,4 +1,4 @@
-use segue_configs::{Config, LossKind};
+use segue_configs::Config;
 
 use super::config::{CellKind, GateNormKind, LstmConfig};
 use super::parameters;
@@ -34,10 +34,7 @@ pub fn micro_step(config: &Config, model: &LstmConfig) -> MicroStep {
     // Every sample is read as a lane of its own.
     let (own_lanes, segment) = (config.train.micro_batch as u64, config.train.segment as u64);
     let lanes = own_lanes * samples;
-    let targets = match config.train.loss {
-        LossKind::Full => segment,
-        LossKind::Half => segment.div_ceil(2),
-    };
+    let targets = config.train.loss.targets(config.train.segment) as u64;
     let (layers, words) = (model.n_layer as u64, model.vocab_size as u64);
     let experts = model.mixture as u64;
     // Every matrix meets every position once, but the tables: the input's is looked up, the output's meets the targets alone.

@@ -93,11 +93,7 @@ impl Objective for LanguageModel {
     }
 
     fn loss(&self, batch: &Batch, memory: &Memory, noise: Option<&Noise>) -> Loss {
-        let segment = batch.targets.size()[1];
-        let count = match self.targets {
-            LossKind::Full => segment,
-            LossKind::Half => (segment + 1) / 2,
-        };
+        let count = self.targets.targets(batch.targets.size()[1] as usize) as i64;
         let (nll, out) = self.last_nll(batch, count, memory, noise, self.adversary.as_ref());
         let (nll, targets) = batch.counted(nll);
         let times = match self.objective.loss_over {

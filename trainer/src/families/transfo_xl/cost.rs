@@ -1,5 +1,5 @@
 use super::config::{AttnType, TransfoXlConfig};
-use segue_configs::{Config, LossKind};
+use segue_configs::Config;
 
 use crate::cost::{
     Bounds, DROPPED_SCORE_PASSES, LAYER_OPERATIONS, LINEAR_PASSES, LOGIT_PASSES, MicroStep, PER_MULTIPLY_ADD,
@@ -63,10 +63,7 @@ impl Shape {
             segment: wide(train.segment),
             query: wide(train.ext_len + train.segment),
             memory: wide(model.mem_len),
-            targets: wide(match train.loss {
-                LossKind::Full => train.segment,
-                LossKind::Half => train.segment.div_ceil(2),
-            }),
+            targets: wide(train.loss.targets(train.segment)),
             layers: wide(model.n_layer),
             d_model: wide(model.d_model),
             d_inner: wide(model.d_inner),

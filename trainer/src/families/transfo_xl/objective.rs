@@ -72,11 +72,7 @@ impl Objective for LanguageModel {
     }
 
     fn loss(&self, batch: &Batch, memory: &Memory, noise: Option<&Noise>) -> Loss {
-        let segment = batch.targets.size()[1];
-        let count = match self.targets {
-            LossKind::Full => segment,
-            LossKind::Half => (segment + 1) / 2,
-        };
+        let count = self.targets.targets(batch.targets.size()[1] as usize) as i64;
         let (nll, memory) = self.nll(batch, count, memory, noise, self.adversary.as_ref());
         let (nll, targets) = batch.counted(nll);
         Loss::of((&nll, targets), 1.0, None, memory)
