@@ -94,18 +94,17 @@ impl<L: Learner> Engine<'_, L> {
         losses: impl Iterator<Item = CandidateLoss>,
     ) -> Result<Vec<CandidateLoss>, TrainError> {
         let pair = |CandidateLoss { decide, report, .. }| [decide, report];
-        let mut bytes = doubles::to_bytes(losses.flat_map(pair));
-        if self.comm.world_size() > 1 {
-            self.comm.broadcast(0, &mut bytes)?;
-        }
         let of = |pair: &[f64]| CandidateLoss { decide: pair[0], ..pair[1].into() };
-        Ok(doubles::of_bytes(&bytes).chunks_exact(2).map(of).collect())
+        let agreed = doubles::of_first_rank(losses.flat_map(pair), self.comm)?;
+        Ok(agreed.chunks_exact(2).map(of).collect())
     }
 
     /// Puts weights that network `n` averages in the place of the trained ones until the result is dropped: all of them, also where each rank has a
     /// part. A collective call.
     pub(super) fn stand_in(&self, n: usize, weights: Option<&[Tensor]>) -> Result<StandIn, TrainError> {
-        let stand_in = self.networks[n].stand_in(weights, self.learner.networks()[n].1);
+        let (_, parameters) = self.learner.networks()[n];
+        // Those of other ranks are to be gathered.
+        let stand_in = StandIn::new(weights, self.networks[n].averaged(parameters), parameters);
         if weights.is_some() {
             self.gather(n)?;
         }

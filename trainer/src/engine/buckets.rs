@@ -109,17 +109,15 @@ pub struct GradientBuckets {
 }
 
 impl GradientBuckets {
-    /// Buckets of about `bucket_bytes`, filled from the last parameter backwards: about the order in which
-    /// backward makes gradients. Sums `micro_steps` gradients a step; each bucket goes to `ready` as soon as its sum is
-    /// complete and those before it have gone, in the order of [`Self::hand_over_in`], rising before that.
+    /// A bucket for each of `groups`, which are those of [`group`]. Sums `micro_steps` gradients a step; each bucket goes to `ready` as soon as its
+    /// sum is complete and those before it have gone, in the order of [`Self::hand_over_in`], rising before that.
     pub fn new(
         parameters: &Parameters,
-        bucket_bytes: usize,
+        groups: &[Vec<usize>],
         micro_steps: usize,
         ready: Option<Sender<Job>>,
     ) -> Self {
         let specs = parameters.specs();
-        let groups = group(specs, bucket_bytes);
         let mut places = vec![(0, 0); specs.len()];
         for (b, members) in groups.iter().enumerate() {
             for (position, &parameter) in members.iter().enumerate() {
@@ -127,7 +125,7 @@ impl GradientBuckets {
             }
         }
         let device = parameters.options().1;
-        let buckets: Vec<Bucket> = groups.into_iter().map(|members| Bucket::new(members, specs)).collect();
+        let buckets: Vec<Bucket> = groups.iter().map(|members| Bucket::new(members.clone(), specs)).collect();
         let order = (0..buckets.len()).collect();
         let leaves = parameters.leaves().iter().map(Tensor::shallow_clone).collect();
         let state = State {
@@ -568,7 +566,8 @@ pub(super) fn padded(spec: &ParameterSpec) -> usize {
     spec.numel().next_multiple_of(ALIGNMENT)
 }
 
-/// Parameter indices per bucket, last parameter first.
+/// Numbers of the parameters of each bucket. Buckets of about `bucket_bytes` are filled from the last parameter backwards: about the order in which
+/// backward makes gradients.
 pub fn group(specs: &[ParameterSpec], bucket_bytes: usize) -> Vec<Vec<usize>> {
     let mut groups: Vec<Vec<usize>> = Vec::new();
     let mut bytes = usize::MAX;

@@ -1,5 +1,7 @@
 //! Doubles as ranks exchange them: eight bytes each, the least significant first.
 
+use segue_collectives::{CollectiveError, Communicator};
+
 /// The bytes of `values`.
 pub(super) fn to_bytes(values: impl IntoIterator<Item = f64>) -> Vec<u8> {
     values.into_iter().flat_map(f64::to_le_bytes).collect()
@@ -8,6 +10,18 @@ pub(super) fn to_bytes(values: impl IntoIterator<Item = f64>) -> Vec<u8> {
 /// The values that `bytes` hold.
 pub(super) fn of_bytes(bytes: &[u8]) -> Vec<f64> {
     bytes.chunks_exact(8).map(|eight| f64::from_le_bytes(std::array::from_fn(|i| eight[i]))).collect()
+}
+
+/// What rank 0 found: processors of several kinds may round differently, and all must decide alike. A collective call.
+pub(super) fn of_first_rank(
+    found: impl IntoIterator<Item = f64>,
+    comm: &dyn Communicator,
+) -> Result<Vec<f64>, CollectiveError> {
+    let mut bytes = to_bytes(found);
+    if comm.world_size() > 1 {
+        comm.broadcast(0, &mut bytes)?;
+    }
+    Ok(of_bytes(&bytes))
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use tracing::trace_span;
 
 use super::averages::Chosen;
 use super::best::Rating;
+use super::doubles;
 use super::event::Event;
 use super::family::{Better, Family, KeepBest, Measures};
 use super::run::Run;
@@ -76,7 +77,9 @@ impl<F: Family> Run<'_, F> {
             Better::Lower => a < b,
             Better::Higher => a > b,
         };
-        let [lead, tie] = self.of_first_rank([measures.lead, measures.tie.unwrap_or(f64::NAN)])?;
+        let own = [measures.lead, measures.tie.unwrap_or(f64::NAN)];
+        let agreed = doubles::of_first_rank(own, self.comm)?;
+        let (lead, tie) = (agreed[0], agreed[1]);
         let found = Rating { value: lead, tie: Some(tie).filter(|tie| tie.is_finite()), step };
         let mut so_far = self.state.task.clone();
         let best = so_far.observe(found, self.counts(), is_better);

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use segue_configs::NonFinite;
 
+use super::doubles;
 use super::event::Event;
 use super::family::{Family, Measures};
 use super::learner::Learner;
@@ -54,7 +55,7 @@ impl<F: Family> Run<'_, F> {
             return Ok(());
         }
         let guard = self.state.guard.clone().unwrap_or(Guard { best: None, step: 0, rate: 1.0 });
-        let [loss] = self.of_first_rank([measures.loss()])?;
+        let loss = doubles::of_first_rank([measures.loss()], self.comm)?[0];
         let (step, best) = (self.state.step, guard.best);
         let recovery = &self.config.recovery;
         if self.restores_best() && recovery.diverged(loss, best) {

@@ -9,9 +9,7 @@ use super::snapshot::fill;
 use super::state::FineTuning;
 use crate::libtorch::GradHooks;
 use crate::libtorch::stream::Event;
-use crate::optim::averaging::{
-    self, Averaging, AveragingError, CandidateLoss, Choice, NoAveraging, Saved, StandIn,
-};
+use crate::optim::averaging::{self, Averaging, AveragingError, CandidateLoss, Choice, NoAveraging, Saved};
 use crate::optim::{self, Optimizer, Update, clip_factor, joint_norm, learning_rate, norms};
 use crate::{Parameters, TrainError};
 use segue_collectives::{CollectiveError, Communicator};
@@ -70,7 +68,7 @@ impl Network {
         let shards = Shards::new(config.train.shard, parameters, &groups, comm.rank(), comm.world_size());
         // Before anybody has a part of them.
         let rows = shards.lay_out(parameters, &groups);
-        let buckets = GradientBuckets::new(parameters, config.train.bucket_bytes, micro_steps, jobs.clone());
+        let buckets = GradientBuckets::new(parameters, &groups, micro_steps, jobs.clone());
         // What ranks divide by values has no rows. By the configuration, so that any number of ranks does alike.
         let by_rows = config.train.shard == Shard::None && optim::updates_rows(&config.optim);
         let buckets = Arc::new(match () {
@@ -165,11 +163,6 @@ impl Network {
             true => self.averaging.observe(step, losses, own),
             false => self.averaging.compare(step, losses, own),
         }
-    }
-
-    /// Puts weights of its averages in the place of the trained ones. Those of other ranks are to be gathered.
-    pub fn stand_in(&self, weights: Option<&[Tensor]>, parameters: &Parameters) -> StandIn {
-        StandIn::new(weights, self.averaged(parameters), parameters)
     }
 
     /// Goes on with averages of a checkpoint, of which `saved` holds this rank's part.

@@ -13,7 +13,6 @@ use tracing::trace_span;
 
 use super::agreement::check_agreement;
 use super::cursors::{own_cursors, to_json};
-use super::doubles;
 use super::event::{Event, Outcome, Started};
 use super::family::{Family, FamilyBatch, Place};
 use super::keeper::Keeper;
@@ -352,16 +351,6 @@ impl<'a, F: Family> Run<'a, F> {
     /// Where its checkpoints lie.
     pub(super) fn checkpoints(&self) -> PathBuf {
         checkpoints_of(self.config)
-    }
-
-    /// What rank 0 found: processors of several kinds may round differently, and all must decide alike. A collective call.
-    pub(super) fn of_first_rank<const N: usize>(&self, found: [f64; N]) -> Result<[f64; N], TrainError> {
-        let mut bytes = doubles::to_bytes(found);
-        if self.comm.world_size() > 1 {
-            self.comm.broadcast(0, &mut bytes)?;
-        }
-        let agreed = doubles::of_bytes(&bytes);
-        Ok(std::array::from_fn(|place| agreed[place]))
     }
 
     /// Writes the model, and `files` beside it, in the place of the folder `name` of the run; false, on all ranks, where the disk would not

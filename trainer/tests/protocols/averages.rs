@@ -11,7 +11,7 @@ use segue_trainer::engine::{Event, Watch};
 use segue_trainer::families::language_model::{self, Batch, NextToken, Objective, Sources, Validation};
 use segue_trainer::families::lstm::{LanguageModel, LstmConfig};
 use segue_trainer::families::{Job, MODELS};
-use segue_trainer::optim::averaging::{Averaging, CandidateLoss, Exponential, Tail, TwoTailed};
+use segue_trainer::optim::averaging::{Averaging, CandidateLoss, Exponential, StandIn, Tail, TwoTailed};
 use segue_trainer::{Compute, Parameters, libtorch};
 use serde_json::json;
 use tch::{Kind, Tensor};
@@ -53,7 +53,7 @@ fn losses(
     averaging: &dyn Averaging,
 ) -> Vec<f64> {
     let of = |candidate: &segue_trainer::optim::averaging::Candidate| {
-        let _stand_in = candidate.stand_in(parameters);
+        let _stand_in = StandIn::new(candidate.weights, parameters, parameters);
         loss(model, valid)
     };
     averaging.candidates().iter().map(of).collect()

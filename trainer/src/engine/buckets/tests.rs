@@ -12,8 +12,17 @@ fn gradient(micro_step: usize, parameter: usize) -> f32 {
     (1.0 + micro_step as f32 * 0.377 + parameter as f32 * 1.31) * 10f32.powi((micro_step as i32 * 7) % 9 - 4)
 }
 
+fn of_size(
+    parameters: &Parameters,
+    bucket_bytes: usize,
+    micro_steps: usize,
+    ready: Option<Sender<Job>>,
+) -> GradientBuckets {
+    GradientBuckets::new(parameters, &group(parameters.specs(), bucket_bytes), micro_steps, ready)
+}
+
 fn run(parameters: &Parameters, micro_steps: usize, bucket_bytes: usize) -> Vec<f32> {
-    let buckets = GradientBuckets::new(parameters, bucket_bytes, micro_steps, None);
+    let buckets = of_size(parameters, bucket_bytes, micro_steps, None);
     // Two steps: the second must not see the first's sums.
     for _ in 0..2 {
         for m in 0..micro_steps {
@@ -54,7 +63,7 @@ fn counter_adds_in_the_order_of_the_tree() {
 fn the_gradients_of_a_step_of_one_micro_step_are_its_own() {
     let parameters = parameters(&[4, 4, 4, 4, 4, 4]);
     let leaves = parameters.tensors();
-    let buckets = Arc::new(GradientBuckets::new(&parameters, 32, 1, None));
+    let buckets = Arc::new(of_size(&parameters, 32, 1, None));
     let leaf = leaves.iter().collect::<Vec<_>>();
     let _hooks = crate::libtorch::GradHooks::install(&leaf, buckets.clone()).unwrap();
     let factor = |i: i64| Tensor::from_slice(&[1.0f32, -2.0, 3.5, 0.25]) * i;
@@ -84,7 +93,7 @@ fn gradients_that_are_kept_lie_as_buckets_do() {
     let spec = ParameterSpec { name: "column".into(), shape: vec![4, 1], init: Init::Zeros };
     let parameters = Parameters::initialise(vec![spec], 1, Kind::Float);
     let leaf = &parameters.tensors()[0];
-    let buckets = Arc::new(GradientBuckets::new(&parameters, 1, 1, None));
+    let buckets = Arc::new(of_size(&parameters, 1, 1, None));
     let _hooks = crate::libtorch::GradHooks::install(&[leaf], buckets.clone()).unwrap();
     buckets.begin(0);
     (leaf.tr() * Tensor::from_slice(&[1f32, 2.0, 3.0, 4.0])).sum(None::<Kind>).backward();
@@ -99,7 +108,7 @@ fn gradients_that_are_kept_lie_as_buckets_do() {
 fn buckets_leave_after_the_last_micro_step_in_the_order_that_is_asked_for() {
     let parameters = parameters(&[64, 64, 64]);
     let (sender, receiver) = segue_world::channel();
-    let buckets = GradientBuckets::new(&parameters, 256, 2, Some(sender));
+    let buckets = of_size(&parameters, 256, 2, Some(sender));
     let sent = || -> Vec<usize> {
         std::iter::from_fn(|| receiver.try_recv().ok()).map(|job| summed(job).bucket).collect()
     };
@@ -144,8 +153,8 @@ fn rows_are_counted_to_the_bits_of_whole_tables() {
     let lookups: [&[i64]; 9] =
         [&[4, 1, 4], &[0, 1, 4, 4], &[4], &[], &[2, 2], &[5, 1, 2], &[0], &[4, 4, 4, 0], &[1, 3]];
     for (micro_steps, dense_at) in (1..=9).flat_map(|n| [(n, None), (n, Some(0)), (n, Some(n / 2))]) {
-        let by_rows = GradientBuckets::new(&parameters, 1, micro_steps, None).by_rows();
-        let whole = GradientBuckets::new(&parameters, 1, micro_steps, None);
+        let by_rows = of_size(&parameters, 1, micro_steps, None).by_rows();
+        let whole = of_size(&parameters, 1, micro_steps, None);
         // The second step has all rows alone.
         for dense_at in [dense_at, None] {
             for (m, ids) in lookups.into_iter().take(micro_steps).enumerate() {
@@ -177,8 +186,8 @@ fn gradients_of_lookups_add_up_alike_and_tell_their_rows() {
     let steps: [[&[i64]; 3]; 2] = [[&[4, 1, 4], &[0, 1, 4, 4], &[4]], [&[2, 2], &[2, 2, 2, 2], &[5]]];
     for dense_at in [None, Some(1)] {
         let (sender, receiver) = segue_world::channel();
-        let sparse = GradientBuckets::new(&parameters, 1, 3, Some(sender));
-        let dense = GradientBuckets::new(&parameters, 1, 3, None);
+        let sparse = of_size(&parameters, 1, 3, Some(sender));
+        let dense = of_size(&parameters, 1, 3, None);
         for lookups in steps {
             for (m, ids) in lookups.into_iter().enumerate() {
                 for (buckets, is_sparse) in [(&sparse, dense_at != Some(m)), (&dense, false)] {

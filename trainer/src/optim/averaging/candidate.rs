@@ -25,11 +25,6 @@ impl<'a> Candidate<'a> {
     pub(super) fn average(name: &'static str, length: u64, weights: &'a [Tensor]) -> Self {
         Self { name, length, weights: Some(weights) }
     }
-
-    /// Puts these weights in the place of the trained ones until the result is dropped.
-    pub fn stand_in(&self, parameters: &Parameters) -> StandIn {
-        StandIn::new(self.weights, parameters, parameters)
-    }
 }
 
 /// An average in the place of the trained weights. The trained ones come back, bit for bit, when it is dropped.
@@ -42,7 +37,7 @@ pub struct StandIn {
 impl StandIn {
     /// Puts `weights` in the place of `own`, which are `parameters` or share the memory of a part of them. What else `parameters` hold may be
     /// written to as well until the result is dropped.
-    pub(crate) fn new(weights: Option<&[Tensor]>, own: &Parameters, parameters: &Parameters) -> Self {
+    pub fn new(weights: Option<&[Tensor]>, own: &Parameters, parameters: &Parameters) -> Self {
         let Some(weights) = weights else { return Self { replaced: Vec::new() } };
         // A copy rather than an exchange: an average may be more precise than the leaf it stands in for.
         tch::no_grad(|| {

@@ -45,7 +45,7 @@ fn train(mut averaging: Box<dyn Averaging>, evaluated: bool) -> Vec<u64> {
                 .candidates()
                 .iter()
                 .map(|candidate| {
-                    let _stand_in = candidate.stand_in(&parameters);
+                    let _stand_in = StandIn::new(candidate.weights, &parameters, &parameters);
                     tch::no_grad(|| loss(&batch(0), None).double_value(&[])).into()
                 })
                 .collect();
@@ -78,14 +78,14 @@ fn a04_stand_ins_show_the_average_and_give_the_weights_back() {
     let names: Vec<_> = averaging.candidates().iter().map(|c| (c.name, c.length)).collect();
     assert_eq!(names, [("trained", 1), ("long", 3)]);
     for (candidate, first) in averaging.candidates().iter().zip([4.0, 2.0]) {
-        let stand_in = candidate.stand_in(&live);
+        let stand_in = StandIn::new(candidate.weights, &live, &live);
         assert_eq!(values(live.tensors())[0], first);
         drop(stand_in);
         assert_eq!(bits(&live), before);
     }
     // An evaluation that fails gives them back as well.
     let failed = || -> Result<(), ()> {
-        let _stand_in = averaging.candidates()[1].stand_in(&live);
+        let _stand_in = StandIn::new(averaging.candidates()[1].weights, &live, &live);
         Err(())
     };
     assert!(failed().is_err() && bits(&live) == before);

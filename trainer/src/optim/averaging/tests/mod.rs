@@ -1,5 +1,5 @@
 //! Rows A1 to A5, A7 to A13, A16 and A17 of two-tailed averaging, and what averages owe to a training loop. Row A6, ranks
-//! that find different losses, is in `trainer/tests/engine.rs`, A14, the grid on a language model, in `trainer/tests/protocols/`, and there too A4,
+//! that find different losses, is in `trainer/tests/engine/averages.rs`, A14, the grid on a language model, in `trainer/tests/protocols/`, and there too A4,
 //! A6 and A7 on whole runs: evaluations that leave no trace, and averages on several ranks.
 
 mod awd;
@@ -18,7 +18,7 @@ use segue_configs::{AverageConfig, AverageKind, AverageTrigger, TwoTailedVariant
 use segue_random::{Purpose, Stream};
 use tch::{Kind, Tensor};
 
-use super::{Averaging, CandidateLoss, Choice, TwoTailed, build};
+use super::{Averaging, CandidateLoss, Choice, StandIn, TwoTailed, build};
 use crate::{Init, ParameterSpec, Parameters};
 
 /// Parameters of one tensor with these values.
@@ -59,7 +59,7 @@ fn evaluate_by(
     let losses: Vec<CandidateLoss> = candidates
         .iter()
         .map(|candidate| {
-            let _stand_in = candidate.stand_in(parameters);
+            let _stand_in = StandIn::new(candidate.weights, parameters, parameters);
             loss(&values(parameters.tensors()))
         })
         .collect();

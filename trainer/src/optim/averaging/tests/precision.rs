@@ -49,7 +49,7 @@ fn a07_a_stand_in_of_another_precision_is_undone_exactly() {
     }
     let (before, average) = (values(live.tensors()), values(tail.chosen().unwrap()));
     {
-        let _stand_in = tail.candidates()[0].stand_in(&live);
+        let _stand_in = StandIn::new(tail.candidates()[0].weights, &live, &live);
         let seen = values(live.tensors());
         assert!(seen != before && seen[0] == 3.0);
     }
