@@ -131,6 +131,26 @@ fn damage_to_any_other_file_is_found() {
     assert_eq!(Corpus::open(&output).unwrap_err().exit_code(), 65);
 }
 
+/// As `segue data verify` opens it: what one look finds is not all there is.
+#[test]
+fn all_that_is_damaged_or_missing_is_named_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let (output, _) = built(folder.path());
+    let (cut, flipped) = (output.join("train/train-00000.bin"), output.join("train/train-00001.bin"));
+    let good = fs::read(&cut).unwrap();
+    fs::write(&cut, &good[..good.len() - 1]).unwrap();
+    flip(&flipped, HEADER_BYTES as u64 + 5);
+    fs::remove_file(output.join("train/train-00001.idx")).unwrap();
+    fs::remove_file(output.join("tokenizer/segue_tokenizer.json")).unwrap();
+    assert!(Corpus::open(&output).is_err());
+    let report = Corpus::open_lazily(&output).unwrap().verify(&mut |_, _| {}).unwrap();
+    let bad: Vec<&str> = report.bad.iter().map(|bad| bad.file.as_str()).collect();
+    let expected = ["tokenizer/segue_tokenizer.json", "train/train-00000.bin", "train/train-00001.idx"];
+    assert_eq!(bad, [&expected[..], &["train/train-00001.bin"]].concat());
+    assert_eq!(report.bad[1].offset, Some(good.len() as u64 - 1));
+    assert!(report.bad[2].why.contains("missing"), "{}", report.bad[2].why);
+}
+
 #[test]
 fn a_damaged_corpus_is_refused_on_opening() {
     let folder = tempfile::tempdir().unwrap();

@@ -198,8 +198,9 @@ fn other_counts_than_the_published_ones_are_refused() {
         published: Some("ptb".parse().unwrap()),
         ..BuildOptions::new(Preset::Ptb, vec![input], folder.path().join("corpus"))
     };
-    let message = build(&options, &()).unwrap_err().to_string();
-    assert_eq!(message, "ptb has 929589 tokens in train, this corpus 4");
+    let error = build(&options, &()).unwrap_err();
+    assert!(error.to_string().ends_with("ptb has 929589 tokens in train, this one 4"), "{error}");
+    assert_eq!(error.exit_code(), 65);
     assert!(!options.output.join("corpus.json").exists());
     // What was built is taken over where the counts are not asked for.
     let info = build(&BuildOptions { published: None, ..options }, &()).unwrap();

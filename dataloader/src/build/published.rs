@@ -1,5 +1,6 @@
 //! Counts that others report of the data sets of language modelling.
 
+use std::path::Path;
 use std::str::FromStr;
 
 use segue_data_error::DataError;
@@ -82,13 +83,15 @@ const KNOWN: [Published; 7] = [
 ];
 
 impl Published {
-    /// Says how a corpus differs. `own_vocabulary`: its tokenizer is the preset's.
-    pub(crate) fn check(&self, info: &CorpusInfo, own_vocabulary: bool) -> Result<(), DataError> {
+    /// Says how a corpus that is to lie in `dir` differs. `own_vocabulary`: its tokenizer is the preset's.
+    pub(crate) fn check(&self, dir: &Path, info: &CorpusInfo, own_vocabulary: bool) -> Result<(), DataError> {
         let differs = |what: &str, found: u64, expected: u64| {
-            let why = format!("{} has {expected} {what}, this corpus {found}", self.name);
-            Err(DataError::Usage(format!(
-                "{why}\nhint: compare the files with the published ones, or drop --published"
-            )))
+            let why = format!(
+                "{} has {expected} {what}, this one {found}\nhint: compare the files with the published ones; without --published the same command \
+                 finishes this corpus",
+                self.name
+            );
+            Err(DataError::corpus(dir, why))
         };
         for (split, expected) in Split::ALL.into_iter().zip(self.counts) {
             let (found, unit) = match (info.splits.get(&split), self.counted) {

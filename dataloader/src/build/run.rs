@@ -98,7 +98,7 @@ pub fn build(options: &BuildOptions, observer: &dyn BuildObserver) -> Result<Cor
     }
     let info = describe(options.preset, &tokenizer, splits);
     if let Some(published) = options.published {
-        published.check(&info, matches!(options.tokenizer, TokenizerChoice::Preset))?;
+        published.check(output, &info, matches!(options.tokenizer, TokenizerChoice::Preset))?;
     }
     info.write(output)?;
     drop(build);

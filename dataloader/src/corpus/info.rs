@@ -210,7 +210,7 @@ impl CorpusInfo {
             std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory => DataError::Missing {
                 path: path.clone(),
                 why: if super::open::is_unfinished(dir) {
-                    "the build of this corpus was interrupted\nhint: run the same `segue data build` again"
+                    "the build of this corpus has not come to its end\nhint: run the same `segue data build` again, which goes on or says why it cannot"
                         .into()
                 } else {
                     "\nhint: make a corpus with `segue data build`".into()

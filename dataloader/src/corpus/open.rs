@@ -63,8 +63,8 @@ impl Corpus {
         Ok(corpus)
     }
 
-    /// Opens a corpus of which `corpus.json` alone is read: what else is there is checked when it is first used, or by
-    /// [`Corpus::check_headers`] on one rank for all.
+    /// Opens a corpus of which `corpus.json` alone is read: what else is there is checked when it is first used, by
+    /// [`Corpus::check_headers`] on one rank for all, or by [`Corpus::verify`].
     pub fn open_lazily(dir: &Path) -> Result<Corpus, DataError> {
         Corpus::describe(dir, &default_cache())
     }
@@ -88,8 +88,8 @@ impl Corpus {
     pub fn check_headers(&self) -> Result<(), DataError> {
         for (split, part) in &self.info().splits {
             for shard in &part.shards {
-                check_shard(self.dir(), self.info(), *split, shard)?;
-                check_index(self.dir(), *split, shard)?;
+                check_shard_header(self.dir(), self.info(), *split, shard)?;
+                check_index_header(self.dir(), *split, shard)?;
             }
         }
         Ok(())
@@ -166,7 +166,7 @@ impl Corpus {
             false => stored,
         };
         let mapped = MappedShard::open(&path)?;
-        check_header(mapped.path(), mapped.header(), &self.inner.info, shard)?;
+        compare_header(mapped.path(), mapped.header(), &self.inner.info, shard)?;
         let remedy = match shard.compressed {
             true => "remove this file: it is unpacked from the corpus again",
             false => {
@@ -186,7 +186,7 @@ impl Corpus {
         let shard = &self.part(split)?.shards[number];
         let path = CorpusInfo::shard_path(self.dir(), split, &shard.index);
         let index = MappedIndex::open(&path)?;
-        check_index_header(&path, index.header(), shard)?;
+        compare_index_header(&path, index.header(), shard)?;
         index.verify()?;
         // Others may have been quicker meanwhile, and all share the first.
         Ok(Arc::clone(known().entry((split, number)).or_insert_with(|| Arc::new(index))))
@@ -244,7 +244,12 @@ fn check_counts(dir: &Path, info: &CorpusInfo, split: Split, part: &SplitInfo) -
 }
 
 /// Checks the size of a shard's file and, where it is not compressed, its header.
-fn check_shard(dir: &Path, info: &CorpusInfo, split: Split, shard: &ShardInfo) -> Result<(), DataError> {
+pub(super) fn check_shard_header(
+    dir: &Path,
+    info: &CorpusInfo,
+    split: Split,
+    shard: &ShardInfo,
+) -> Result<(), DataError> {
     let path = CorpusInfo::shard_path(dir, split, &shard.file);
     let mut file = open_part(&path)?;
     check_size(&path, &file, shard.file.bytes)?;
@@ -254,10 +259,10 @@ fn check_shard(dir: &Path, info: &CorpusInfo, split: Split, shard: &ShardInfo) -
     let mut start = [0; HEADER_BYTES];
     file.read_exact(&mut start).map_err(|e| DataError::read(&path, e))?;
     let header = ShardHeader::parse(&start).map_err(|why| DataError::shard(&path, why))?;
-    check_header(&path, &header, info, shard)
+    compare_header(&path, &header, info, shard)
 }
 
-fn check_header(
+fn compare_header(
     path: &Path,
     header: &ShardHeader,
     info: &CorpusInfo,
@@ -276,17 +281,18 @@ fn check_header(
     Err(DataError::shard(path, why))
 }
 
-fn check_index(dir: &Path, split: Split, shard: &ShardInfo) -> Result<(), DataError> {
+/// Checks the size of the file of a shard's index, and its header.
+pub(super) fn check_index_header(dir: &Path, split: Split, shard: &ShardInfo) -> Result<(), DataError> {
     let path = CorpusInfo::shard_path(dir, split, &shard.index);
     let mut file = open_part(&path)?;
     check_size(&path, &file, shard.index.bytes)?;
     let mut start = [0; INDEX_HEADER_BYTES];
     file.read_exact(&mut start).map_err(|e| DataError::read(&path, e))?;
     let header = IndexHeader::parse(&start).map_err(|why| DataError::shard(&path, why))?;
-    check_index_header(&path, &header, shard)
+    compare_index_header(&path, &header, shard)
 }
 
-fn check_index_header(path: &Path, header: &IndexHeader, shard: &ShardInfo) -> Result<(), DataError> {
+fn compare_index_header(path: &Path, header: &IndexHeader, shard: &ShardInfo) -> Result<(), DataError> {
     if blake3::Hash::from_bytes(header.payload_hash).to_hex().as_str() != shard.payload_blake3 {
         return Err(DataError::shard(path, "it is the index of another shard"));
     }

@@ -5,7 +5,7 @@ use segue_tokenizer::FileInfo;
 use serde::Serialize;
 
 use super::info::{CorpusInfo, ShardInfo, Split};
-use super::open::Corpus;
+use super::open::{Corpus, check_index_header, check_shard_header};
 use crate::shard::{BLOCK_BYTES, HEADER_BYTES, MappedIndex, MappedShard, block_fault};
 
 /// A file of a corpus that is not as it should be.
@@ -36,17 +36,17 @@ pub struct VerifyReport {
 
 impl Corpus {
     /// Reads every file of the corpus and checks every hash. `progress` is called with the bytes done and the
-    /// bytes in all.
+    /// bytes in all. Of a corpus from [`Corpus::open_lazily`] it names all that is damaged or missing; [`Corpus::open`] refuses the first of it.
     pub fn verify(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<VerifyReport, DataError> {
         let info = self.info();
         let mut work = Vec::new();
         for (split, part) in &info.splits {
             work.extend(part.shards.iter().map(|shard| (*split, shard)));
         }
-        // Opening has compared the sizes of shards with the files; those of the tokenizer may be any numbers.
-        let tokenizer_bytes = info.tokenizer.files.iter().map(|f| f.bytes).fold(0, u64::saturating_add);
-        let shard_bytes: u64 = work.iter().map(|(_, s)| s.file.bytes + s.index.bytes).sum();
-        let total = shard_bytes.saturating_add(tokenizer_bytes);
+        let of_tokenizer = info.tokenizer.files.iter().map(|file| file.bytes);
+        let of_shards = work.iter().flat_map(|(_, shard)| [shard.file.bytes, shard.index.bytes]);
+        // Nobody has compared them with the files yet: they may be any numbers.
+        let total = of_tokenizer.chain(of_shards).fold(0, u64::saturating_add);
         let mut report = VerifyReport {
             ok: true,
             files: 0,
@@ -62,7 +62,7 @@ impl Corpus {
         }
         for (split, shard) in work {
             let relative = |file: &FileInfo| format!("{split}/{}", file.name);
-            report.note(&relative(&shard.index), &shard.index, check_index(self.dir(), split, shard));
+            report.note(&relative(&shard.index), &shard.index, check_index(self, split, shard));
             report.note(&relative(&shard.file), &shard.file, check_shard(self, split, shard));
             progress(report.bytes, total);
         }
@@ -99,9 +99,10 @@ fn check_file(path: &Path, expected: &FileInfo) -> Finding {
     Ok(())
 }
 
-fn check_index(dir: &Path, split: Split, shard: &ShardInfo) -> Finding {
-    let path = CorpusInfo::shard_path(dir, split, &shard.index);
+fn check_index(corpus: &Corpus, split: Split, shard: &ShardInfo) -> Finding {
+    let path = CorpusInfo::shard_path(corpus.dir(), split, &shard.index);
     check_file(&path, &shard.index)?;
+    check_index_header(corpus.dir(), split, shard).map_err(unread)?;
     MappedIndex::open(&path).and_then(|index| index.verify()).map_err(unread)
 }
 
@@ -117,7 +118,7 @@ fn check_shard(corpus: &Corpus, split: Split, shard: &ShardInfo) -> Finding {
         (length.map(|found| if found < shard.file.bytes { found } else { 0 }), e.to_string())
     })?;
     if blake3::Hasher::new().update_rayon(mapped.file()).finalize().to_hex().as_str() == shard.file.blake3 {
-        return Ok(());
+        return check_shard_header(corpus.dir(), corpus.info(), split, shard).map_err(unread);
     }
     let index = CorpusInfo::shard_path(corpus.dir(), split, &shard.index);
     match MappedIndex::open(&index) {

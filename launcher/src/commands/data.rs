@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::commands::data_graph::{self, GraphArgs};
 use crate::commands::import_records::{self, ImportRecordsArgs};
+use crate::commands::known;
 use crate::commands::tokenizer::{Kind, OnInvalidUtf8, VocabularyArgs};
 use crate::failure::{BAD_DATA, Failure, USAGE};
 use crate::output::{Output, Progress, Unit};
@@ -62,7 +63,7 @@ enum Action {
 struct BuildArgs {
     /// Layout of the text: `wikitext`, `ptb`, `ptb-char`, `mwc`, `enwik8`, `enwik8-bytes`, `text8`, `sentences`, `xlnet`,
     /// `wikitext-xlnet`, `jsonl` or `documents`.
-    #[arg(long)]
+    #[arg(long, value_parser = known::<Preset>)]
     preset: Preset,
     /// Files or folders of text, or `-` for stdin (for one split, once); `.gz` and `.zst` are decompressed, and the
     /// preset `jsonl` reads `.parquet`, `.arrow` and `.feather` too. Folders are read in the order of names, without
@@ -118,7 +119,7 @@ struct BuildArgs {
     shard_tokens: u64,
     /// Data set whose published counts the corpus must have: `ptb`, `ptb-char`, `wikitext-2`, `wikitext-103`, `enwik8`,
     /// `enwik8-bytes` or `text8`. Others are refused.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = known::<Published>)]
     published: Option<Published>,
 }
 
@@ -201,7 +202,7 @@ fn info(dir: &Path, out: &Output) -> Result<Value, Failure> {
 }
 
 fn verify(dir: &Path, out: &Output) -> Result<Value, Failure> {
-    let corpus = Corpus::open(dir)?;
+    let corpus = Corpus::open_lazily(dir)?;
     let mut bar: Option<Progress<'_>> = None;
     let report = corpus.verify(&mut |done, total| {
         bar.get_or_insert_with(|| out.progress(total, Unit::Bytes, "verifying")).set(done);

@@ -32,12 +32,14 @@ pub mod watch;
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Write, stdout};
 use std::path::Path;
+use std::str::FromStr;
 
 use clap::ValueEnum;
 use segue_cluster::host_identity;
 use segue_collectives::Communicator;
 use segue_collectives::consensus::ranks_of_host;
-use segue_configs::{DeviceKind, Products};
+use segue_configs::{DeviceKind, Products, advice};
+use segue_data_error::DataError;
 use segue_trainer::cards::Source;
 use segue_trainer::families::language_model::ModelFolder;
 use segue_trainer::{Compute, card_sources, missing_kernels};
@@ -113,6 +115,11 @@ pub fn place_among(ranks_of_host: &[usize], rank: usize) -> usize {
     ranks_of_host.iter().position(|other| *other == rank).unwrap_or(0)
 }
 
+/// Parses a name that a data set or a layout of text has, with the known ones where it is none.
+fn known<T: FromStr<Err = DataError>>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|error: DataError| advice::joined(&error, error.hint()))
+}
+
 /// Parses an option that measures something there must be some of.
 fn positive(text: &str) -> Result<f64, String> {
     match text.parse() {
@@ -182,20 +189,20 @@ fn device_of_rank(
     if let Some(why) = Compute::without_card(device) {
         out.line(&format!("warning: this computes on the processor: {why}"));
     }
-    let on_processor = comm.all_gather(&[u8::from(compute == Compute::CPU)])?;
-    match on_processor.iter().position(|on| *on != on_processor[0]) {
-        None => Ok(compute),
-        Some(rank) => {
-            let (on_card, beside) = if on_processor[0] == [0] { (0, rank) } else { (rank, 0) };
-            let what = format!(
-                "rank {on_card} computes on a card and rank {beside} on a processor, which round differently"
-            );
-            Err(Failure::new(
-                BAD_CONFIG,
-                what + "\nhint: let all ranks compute on processors (--device cpu, train.device=cpu)",
-            ))
-        }
-    }
+    refuse_mixed(compute == Compute::CPU, comm)?;
+    Ok(compute)
+}
+
+/// Refuses ranks on cards beside ranks on processors. A collective call.
+fn refuse_mixed(on_processor: bool, comm: &dyn Communicator) -> Result<(), Failure> {
+    let all = comm.all_gather(&[u8::from(on_processor)])?;
+    let Some(rank) = all.iter().position(|on| *on != all[0]) else { return Ok(()) };
+    let (on_card, beside) = if all[0] == [0] { (0, rank) } else { (rank, 0) };
+    let message = format!(
+        "rank {on_card} computes on a card and rank {beside} on a processor, which round differently\n\
+         hint: let all ranks compute on processors (--device cpu, train.device=cpu)"
+    );
+    Err(Failure::new(BAD_CONFIG, message))
 }
 
 /// Kernels of Segue's own that a card has compiled, and which it has not, with the reason, which is also a warning; nothing of a processor.
@@ -224,6 +231,23 @@ mod tests {
             place_among(&ranks_of_host(comm, hosts[comm.rank()]).unwrap(), comm.rank())
         });
         assert_eq!(places, [0, 0, 1, 1]);
+    }
+
+    #[test]
+    fn ranks_on_cards_beside_ranks_on_processors_are_refused() {
+        for odd in [true, false] {
+            let found = simulated::run(3, |comm| refuse_mixed((comm.rank() == 1) == odd, comm).unwrap_err());
+            let (card, processor) = if odd { (0, 1) } else { (1, 0) };
+            let words = format!("rank {card} computes on a card and rank {processor} on a processor");
+            for failure in found {
+                assert!(
+                    failure.code == BAD_CONFIG && failure.message.contains(&words),
+                    "{}",
+                    failure.message
+                );
+            }
+            assert!(simulated::run(3, |comm| refuse_mixed(odd, comm)).iter().all(Result::is_ok));
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ use segue_tokenizer::{Tokenizer, TokenizerKind, TrainOptions, XlnetNormalization
 use serde_json::{Value, json};
 
 use crate::commands::data::BuildProgress;
+use crate::commands::known;
 use crate::failure::Failure;
 use crate::output::Output;
 
@@ -53,7 +54,7 @@ struct TrainArgs {
     vocabulary: VocabularyArgs,
     /// Layout of the text: `documents`, `jsonl` for JSON lines, Parquet and Arrow, or another preset of `segue data
     /// build`.
-    #[arg(long, default_value = "documents")]
+    #[arg(long, default_value = "documents", value_parser = known::<Preset>)]
     preset: Preset,
     /// File extensions to read from folders [default: all].
     #[arg(long, value_delimiter = ',', value_name = "EXT,..")]
