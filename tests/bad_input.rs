@@ -277,6 +277,30 @@ fn a_batch_job_is_checked_before_it_waits() {
     }
 }
 
+/// Its configuration, by the command itself, and that its ranks can share a step.
+#[test]
+fn a_batch_job_that_would_be_refused_is_not_written() {
+    let place = Workplace::new();
+    let script = place.text("job.sh");
+    let batch = |options: &[&str], words: &[&str]| {
+        let whole = [&["--json", "batch", "slurm", "--output", &script], options, &["pretrain"], words];
+        alone(&whole.concat())
+    };
+    fail(batch(&[], &["run.dir=x", "train.lane=3"]), 78, &["train.lane", "train.lanes"]);
+    fail(batch(&[], &["train.lanes=8"]), 78, &["run.dir is not set"]);
+    let sizes = ["run.dir=x", "train.lanes=8", "train.micro_batch=4"];
+    fail(
+        batch(&["--nodes", "2", "--ranks-per-node", "2"], &sizes),
+        78,
+        &["4 ranks do not divide", "train.lanes"],
+    );
+    let each = ["run.dir=x-{index}", "train.seed={index}", "model.n_layer={index}"];
+    fail(batch(&["--array", "0-2"], &each), 78, &["model.n_layer"]);
+    assert!(!place.path("job.sh").exists());
+    succeed(batch(&["--nodes", "2"], &sizes));
+    succeed(batch(&["--array", "1-2"], &each));
+}
+
 /// A program that starts jobs reads why one did not begin.
 #[test]
 fn a_launch_says_in_json_why_its_command_was_refused() {
@@ -359,6 +383,7 @@ fn a_text_that_finds_no_room_is_74() {
             .filter(|arg| arg != "--json")
             .collect::<Vec<_>>(),
         ["batch", "slurm", "--print-template"].map(String::from).to_vec(),
+        ["runs", &place.path("").display().to_string(), "--json"].map(String::from).to_vec(),
     ] {
         let full = fs::File::options().write(true).open("/dev/full").unwrap();
         let output = alone(&args).stdout(full).output().unwrap();

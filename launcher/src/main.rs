@@ -16,7 +16,7 @@ mod session;
 mod trace;
 mod training;
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::Path;
 
 use clap::{Parser, Subcommand};
@@ -225,10 +225,12 @@ fn missing_locks(path: &Path) -> String {
 /// Prints the result. A command may name another exit code than 0 in it.
 fn finish(result: &Value, print: bool) -> u8 {
     let code = result.get("exit_code").and_then(Value::as_u64).unwrap_or(0);
-    if print && writeln!(std::io::stdout(), "{result}").is_err() {
-        return IO_FAILED;
+    let Some(Err(error)) = print.then(|| writeln!(std::io::stdout(), "{result}")) else { return code as u8 };
+    // Who reads no more wants no word of it.
+    if error.kind() != ErrorKind::BrokenPipe {
+        print_line(&Failure::new(IO_FAILED, format!("cannot write to stdout: {error}")).text(None));
     }
-    code as u8
+    IO_FAILED
 }
 
 /// Prints the failure for people and, where asked for, for programs.

@@ -22,9 +22,9 @@ use crate::output::Output;
 use crate::reporter::Reporter;
 use crate::run_folder::{lock, start_log};
 
-/// Refuses a run without a folder.
-pub fn check_run_dir(config: &Config) -> Result<(), Failure> {
-    if config.run.dir.is_empty() {
+/// Refuses a run without a folder, by its `run.dir`.
+pub fn check_run_dir(dir: &Path) -> Result<(), Failure> {
+    if dir.as_os_str().is_empty() {
         let message = "run.dir is not set\nhint: add run.dir=FOLDER to the command or the recipe";
         return Err(Failure::new(BAD_CONFIG, message));
     }

@@ -7,9 +7,9 @@ use clap::{Args, Parser, ValueEnum};
 use segue_cluster::batch::{Settings, System, script, seconds_of, submit};
 use serde_json::{Value, json};
 
-use super::launch::LaunchArgs;
+use super::launch::{LaunchArgs, own_program};
 use super::{at_least_one, print_text};
-use crate::failure::{Failure, IO_FAILED, USAGE, text_of};
+use crate::failure::{Failure, USAGE, text_of};
 use crate::output::Output;
 
 /// What stands in a command for the number of a job in its array.
@@ -146,8 +146,17 @@ pub fn run(args: BatchArgs, json: bool, out: &Output) -> Result<Value, Failure> 
         None => system.template().to_string(),
     };
     let launched = launched(&args)?;
-    for recipe in recipes(launched.command()).filter(|path| !path.is_file()) {
-        out.line(&format!("warning: {} is not there", recipe.display()));
+    let first = first_of_array(&args, launched.command());
+    let missing: Vec<PathBuf> = recipes(&first).filter(|path| !path.is_file()).collect();
+    for recipe in &missing {
+        out.line(&format!("warning: {} is not there: what it asks for is not checked", recipe.display()));
+    }
+    // In the queue a slip would cost hours.
+    let ranks = args.nodes * args.ranks_per_node;
+    if missing.is_empty()
+        && let Some(refusal) = launched.check_job(&first, ranks)?
+    {
+        return Ok(refusal);
     }
     let words = words(&args, system)?;
     let text = script(system, &template, &settings(&args)?, &words)?;
@@ -191,7 +200,7 @@ struct Launched {
     json: bool,
 }
 
-/// What is launched, checked now: in the queue a slip would cost hours.
+/// What is launched.
 fn launched(args: &BatchArgs) -> Result<LaunchArgs, Failure> {
     let Launched { args: launched, .. } = Launched::try_parse_from(&args.command).map_err(|error| {
         let message = error.to_string();
@@ -214,18 +223,27 @@ fn have_folders_apart(command: &[OsString]) -> bool {
     }
 }
 
-/// Recipes that a command names, but for those that differ between the jobs of an array.
+/// The command of the first job of an array, or of the only one.
+fn first_of_array(args: &BatchArgs, command: &[OsString]) -> Vec<OsString> {
+    let number = args.array.as_deref().and_then(|array| array.split(|c: char| !c.is_ascii_digit()).next());
+    let filled = |word: &OsString| match (number, word.to_str()) {
+        (Some(number), Some(text)) => text.replace(INDEX, number).into(),
+        _ => word.clone(),
+    };
+    command.iter().map(filled).collect()
+}
+
+/// Recipes that a command names.
 fn recipes(command: &[OsString]) -> impl Iterator<Item = PathBuf> {
     let following =
         command.windows(2).filter(|pair| pair[0] == "--config").map(|pair| PathBuf::from(&pair[1]));
     let joined = |word: &OsString| word.to_str()?.strip_prefix("--config=").map(PathBuf::from);
-    following.chain(command.iter().filter_map(joined)).filter(|path| !path.to_string_lossy().contains(INDEX))
+    following.chain(command.iter().filter_map(joined))
 }
 
 /// The words of the job: this program as the supervisor of the command.
 fn words(args: &BatchArgs, system: System) -> Result<Vec<String>, Failure> {
-    let program = std::env::current_exe()
-        .map_err(|e| Failure::new(IO_FAILED, format!("cannot find this program's own file: {e}")))?;
+    let program = own_program()?;
     let mut words = vec![text_of(&program)?.to_string(), "launch".into()];
     // What the ranks have for their checkpoint, with some of the warning left to end in.
     let grace = (args.warning * 4 / 5).max(1);

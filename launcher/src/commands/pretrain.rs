@@ -60,7 +60,7 @@ pub fn run(args: PretrainArgs, json: bool, comm: &dyn Communicator, out: &Output
         let message = format!("task.name is `{}`\nhint: train tasks with `segue finetune`", config.task.name);
         return Err(Failure::new(BAD_CONFIG, message));
     }
-    check_run_dir(&config)?;
+    check_run_dir(config.run.dir.as_ref())?;
     let place = Place::find(&config, comm)?;
     let job = (families::of(&config.model).open)(&mut config)?;
     let training = Training::begin(place, &config, &*job, comm, out)?;

@@ -28,7 +28,7 @@ pub fn run(
     comm: &dyn Communicator,
     out: &Output,
 ) -> Result<Value, Failure> {
-    check_run_dir(&config)?;
+    check_run_dir(config.run.dir.as_ref())?;
     if !args.seeds.is_empty() {
         // The run of one that is named twice would count twice, and seeds would seem to agree.
         check_unique("--seeds", args.seeds.iter().map(u64::to_string))

@@ -30,6 +30,7 @@ use crate::failure::{BAD_CONFIG, BUG, Failure, IO_FAILED, PREEMPTED, USAGE};
 use crate::live_ranks::LiveRanksFile;
 use crate::output::{Output, Progress, Unit};
 use crate::run_folder::lock_in;
+use crate::training::check_run_dir;
 
 /// The folder of reports in that of the run.
 const REPORTS: &str = "launch";
@@ -125,6 +126,28 @@ impl LaunchArgs {
     pub fn command(&self) -> &[OsString] {
         &self.command
     }
+
+    /// Whether `command`, which stands for that of this job, is one that as many ranks can train as it is to have, or else `ranks`. Where its own
+    /// configuration is refused, the refusal is given, and has been told to people.
+    ///
+    /// # Errors
+    ///
+    /// The ranks cannot share its steps, or it has no run folder.
+    pub fn check_job(&self, command: &[OsString], ranks: usize) -> Result<Option<Value>, Failure> {
+        match configuration(&own_program()?, command)? {
+            Ok(wanted) => {
+                check_run_dir(&wanted.run.dir)?;
+                Ok(check_ranks(&wanted.train, self.ranks.unwrap_or(ranks)).map(|_| None)?)
+            }
+            Err(refusal) => Ok(Some(refusal)),
+        }
+    }
+}
+
+/// The file of this program.
+pub fn own_program() -> Result<PathBuf, Failure> {
+    std::env::current_exe()
+        .map_err(|e| Failure::new(IO_FAILED, format!("cannot find this program's own file: {e}")))
 }
 
 /// Programs that start ranks.
@@ -209,8 +232,7 @@ pub fn run(args: LaunchArgs, json: bool, out: &Output) -> Result<Value, Failure>
     let preemption = Preemption::install()?;
     let json = json || args.command.iter().any(|word| word == "--json");
     args.check_command()?;
-    let program = std::env::current_exe()
-        .map_err(|e| Failure::new(IO_FAILED, format!("cannot find this program's own file: {e}")))?;
+    let program = own_program()?;
     let wanted = match configuration(&program, &args.command)? {
         Ok(wanted) => wanted,
         // It was ended with this process.
@@ -219,10 +241,7 @@ pub fn run(args: LaunchArgs, json: bool, out: &Output) -> Result<Value, Failure>
         Err(failed) => return Ok(failed),
     };
     let run = wanted.run.dir.as_path();
-    if run.as_os_str().is_empty() {
-        let message = "run.dir is not set\nhint: add run.dir=FOLDER to the command or the recipe";
-        return Err(Failure::new(BAD_CONFIG, message));
-    }
+    check_run_dir(run)?;
     let begun = Instant::now();
     let limit = (args.stop_after > 0).then(|| Duration::from_secs(args.stop_after));
     let stop = || preemption.requested() || limit.is_some_and(|limit| begun.elapsed() > limit);
