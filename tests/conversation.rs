@@ -4,11 +4,12 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use segue_tests::{Workplace, alone, succeed, wait_for};
+use serde_json::{Value, json};
 
 /// Longest wait for what the program says next.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -35,19 +36,23 @@ impl Conversation {
 
     /// The same in a terminal of a kind that `TERM` names.
     fn start_in(term: &str, model: &str, stdout: Option<Stdio>) -> Self {
+        let mut command = alone(&["generate", "--model", model, "--tokens", "1"]);
+        command.env("TERM", term);
+        Self::of(command, stdout)
+    }
+
+    /// One with a command.
+    fn of(mut command: Command, stdout: Option<Stdio>) -> Self {
         let (mut keyboard, mut terminal) = (0, 0);
+        let size = libc::winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
         let name = std::ptr::null_mut();
-        // SAFETY: the call writes two file descriptors, which nobody else owns, and may be given no more than that.
+        // SAFETY: the call writes two file descriptors, which nobody else owns, and may be given no more than a size.
         let (keyboard, terminal) = unsafe {
-            assert_eq!(
-                libc::openpty(&mut keyboard, &mut terminal, name, std::ptr::null(), std::ptr::null()),
-                0
-            );
+            assert_eq!(libc::openpty(&mut keyboard, &mut terminal, name, std::ptr::null(), &size), 0);
             (File::from_raw_fd(keyboard), File::from_raw_fd(terminal))
         };
         let ours = || Stdio::from(terminal.try_clone().unwrap());
-        let mut command = alone(&["generate", "--model", model, "--tokens", "1"]);
-        command.env("TERM", term).stdin(ours()).stdout(stdout.unwrap_or_else(ours));
+        command.stdin(ours()).stdout(stdout.unwrap_or_else(ours)).stderr(ours());
         // Ctrl-C is a signal to those whose terminal it is.
         let take_terminal = || {
             // SAFETY: plain system calls on stdin, which is the terminal.
@@ -246,4 +251,21 @@ fn a_prompt_from_a_pipe_needs_no_line_end() {
     program.stdin.take().unwrap().write_all(b"the lane").unwrap();
     let output = program.wait_with_output().unwrap();
     assert_eq!(serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap(), expected);
+}
+
+/// Of a text from one prompt, what was drawn by then is shown.
+#[test]
+fn ctrl_c_ends_a_text_with_what_there_is_of_it() {
+    let place = Workplace::new();
+    let (model, output) = (model(&place), place.path("said"));
+    let command =
+        alone(&["generate", "--json", "--model", &model, "--prompt", "the", "--tokens", "16000000"]);
+    let mut conversation = Conversation::of(command, Some(File::create(&output).unwrap().into()));
+    conversation.expect("generate [");
+    conversation.type_in(CTRL_C);
+    conversation.expect("stopped after ");
+    assert_eq!(conversation.program.wait().unwrap().code(), Some(130));
+    let said: Value = serde_json::from_slice(&std::fs::read(&output).unwrap()).unwrap();
+    assert_eq!((&said["exit_code"], &said["prompt"]), (&json!(130), &json!("the")));
+    assert!(said["tokens"].as_array().unwrap().len() < 16_000_000);
 }

@@ -29,6 +29,8 @@ pub const NOT_A_NUMBER: u8 = 80;
 pub const RANKS_DIFFER: u8 = 81;
 /// A wait for other ranks that was longer than its deadline.
 pub const OVERDUE: u8 = 82;
+/// Stopped by Ctrl-C, with what there was by then or with nothing.
+pub const INTERRUPTED: u8 = 130;
 
 /// Of an input that the system refuses to give: one that is not there and one that cannot be opened are alike to whoever
 /// named it.

@@ -12,8 +12,8 @@ use segue_watch::WatchError;
 use serde_json::{Value, json};
 
 pub use segue_configs::exit_code::{
-    BAD_CONFIG, BAD_DATA, BUG, CANNOT_CREATE, CHECK_FAILED, IO_FAILED, NO_INPUT, NOT_A_NUMBER, PREEMPTED,
-    UNAVAILABLE, USAGE,
+    BAD_CONFIG, BAD_DATA, BUG, CANNOT_CREATE, CHECK_FAILED, INTERRUPTED, IO_FAILED, NO_INPUT, NOT_A_NUMBER,
+    PREEMPTED, UNAVAILABLE, USAGE,
 };
 
 /// Why a command ends without its result: what `main` prints, and the exit code.

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use segue_cluster::signals::Interruption;
 use segue_collectives::local::Local;
-use segue_configs::ModelConfig;
 use segue_configs::exit_code::of_read;
+use segue_configs::{ModelConfig, counted};
 use segue_tokenizer::{Tokenizer, TokenizerKind};
 use segue_trainer::families::language;
 use segue_trainer::families::language_model::{ModelFolder, NextToken, load_next_token};
@@ -24,7 +24,7 @@ use self::lines::{LineEditor, PlainLines, takes_keys};
 use self::sampling::SamplingArgs;
 use super::eval::eval_config;
 use super::{DeviceArg, at_least_one, device_of_rank, length, open_model};
-use crate::failure::{BAD_DATA, Failure, IO_FAILED, USAGE};
+use crate::failure::{BAD_DATA, Failure, INTERRUPTED, IO_FAILED, USAGE};
 use crate::output::{Output, Unit};
 
 /// Tokens of the prompt read at a time.
@@ -35,7 +35,7 @@ const SEGMENT: usize = 128;
 #[command(
     after_help = "\
     The same seed gives the same text. Without --prompt, the prompt is read from stdin; in a terminal, lines \
-    are read and continued one after another.\n\n\
+    are read and continued one after another. Ctrl-C stops the writing: what was written is shown.\n\n\
     Example:\n  \
     segue generate --model runs/demo/run --prompt 'fn main() {' --tokens 200 \\\n      \
     --top-k 40 --seed 7",
@@ -155,14 +155,22 @@ fn continue_prompt(
         ids.push(tokenizer.eos_id().unwrap_or(0));
     }
     let context: Vec<i64> = ids.iter().map(|&id| i64::from(id)).collect();
+    let task = Interruption::install()?.begin();
     let bar = out.progress(tokens as u64, Unit::Steps, "generate");
     let mut written = Vec::new();
-    for token in Generator::new(model, &context, SEGMENT, sampling).take(tokens) {
-        // Rows of a padded vocabulary stand for no text.
+    let mut drawn = Generator::new(model, &context, SEGMENT, sampling).take(tokens);
+    while !task.is_interrupted()
+        && let Some(token) = drawn.next()
+    {
         written.push(token as u32);
         bar.set(written.len() as u64);
     }
     drop(bar);
+    let stopped = written.len() < tokens;
+    if stopped {
+        out.line(&format!("stopped after {} of {tokens}", counted(written.len(), "token")));
+    }
+    // Rows of a padded vocabulary stand for no text.
     let known: Vec<u32> =
         written.iter().copied().filter(|&id| (id as usize) < tokenizer.vocab_size()).collect();
     let whole = tokenizer.decode(&[ids.as_slice(), known.as_slice()].concat());
@@ -175,7 +183,8 @@ fn continue_prompt(
     if !quiet {
         print(&whole)?;
     }
-    Ok(json!({ "prompt": prompt, "text": text, "tokens": written, "seed": sampling.seed }))
+    let code = if stopped { INTERRUPTED } else { 0 };
+    Ok(json!({ "prompt": prompt, "text": text, "tokens": written, "seed": sampling.seed, "exit_code": code }))
 }
 
 /// Text for people, alone on stdout.

@@ -32,10 +32,19 @@ impl SamplingArgs {
     /// Checks the ranges.
     pub fn sampling(&self, tokenizer: &Tokenizer) -> Result<Sampling, Failure> {
         if !(self.temperature.is_finite() && self.temperature >= 0.0) {
-            return Err(Failure::new(USAGE, "--temperature must be at least 0"));
+            return Err(Failure::new(
+                USAGE,
+                format!(
+                    "--temperature {} is below 0 or no number\nhint: 0.7 to 1 are usual, and 0 takes the likeliest token",
+                    self.temperature
+                ),
+            ));
         }
         if !(self.top_p > 0.0 && self.top_p <= 1.0) {
-            return Err(Failure::new(USAGE, "--top-p must lie in (0, 1]"));
+            return Err(Failure::new(
+                USAGE,
+                format!("--top-p {} does not lie in (0, 1]\nhint: 0.9 to 1 are usual", self.top_p),
+            ));
         }
         if !(self.eta >= 0.0 && self.eta < 1.0) {
             return Err(Failure::new(USAGE, "--eta must lie in [0, 1)\nhint: 0.0003 to 0.004 are usual"));
