@@ -112,6 +112,18 @@ fn hugging_face_to_hugging_face_changes_no_bit() {
     }
 }
 
+/// What a conversion has put beside a checkpoint of another program comes back with it.
+#[test]
+fn a_vocabulary_goes_along_to_another_program_and_back() {
+    let (dir, folder, _) = converted(&fixture("hugging_face"));
+    let [there, back] = ["tensorflow", "back"].map(|name| dir.path().join(name));
+    convert(&folder, &there, &options(Target::TensorFlow, &[]), |_, _| {}).unwrap();
+    convert(&there, &back, &options(Target::HuggingFace, &["model.mem_len=6"]), |_, _| {}).unwrap();
+    for name in ["vocab.txt", "segue_tokenizer.json"] {
+        assert_eq!(fs::read(folder.join(name)).unwrap(), fs::read(back.join(name)).unwrap(), "{name}");
+    }
+}
+
 #[test]
 fn tensorflow_to_here_to_tensorflow_changes_no_bit() {
     for name in ["wt103", "lm1b", "enwik8", "one_table"] {

@@ -2,7 +2,7 @@ use std::path::{Path, PathBuf};
 
 use segue_data_error::DataError;
 use segue_foreign::{Bundle, ElementType, RawTensor, SharedBytes, TorchFile, View};
-use segue_tokenizer::Tokenizer;
+use segue_tokenizer::{TOKENIZER_FILE, Tokenizer};
 use serde_json::{Map, Value};
 use tch::{Kind, Tensor};
 
@@ -151,7 +151,15 @@ pub fn detect(path: &Path) -> Result<Source, TrainError> {
     if source.config.get("model_type").is_some_and(|kind| kind == "xlnet") {
         hugging_face_xlnet::interpret(&mut source)?;
     }
+    source.vocabulary = source.vocabulary.or_else(|| left_by_conversion(&source.path));
     Ok(source)
+}
+
+/// The vocabulary that a conversion to the format of another program has put beside what it wrote.
+fn left_by_conversion(path: &Path) -> Option<(PathBuf, Result<Tokenizer, String>)> {
+    let folder = if path.is_dir() { path } else { path.parent()? };
+    let is_there = folder.join(TOKENIZER_FILE).is_file();
+    is_there.then(|| (folder.into(), Tokenizer::load(folder).map_err(|e| e.to_string())))
 }
 
 fn open(path: &Path) -> Result<Source, TrainError> {
