@@ -53,6 +53,14 @@ pub enum ConfigError {
         /// The rule it breaks, with [advice].
         why: String,
     },
+    /// Settings that a study would try.
+    #[error("{at}: {error}")]
+    Tried {
+        /// Which of them.
+        at: String,
+        /// What is wrong with them.
+        error: Box<ConfigError>,
+    },
     /// An override that is not `key=value`.
     #[error("`{text}` is not an override")]
     NotAnOverride {
@@ -82,6 +90,9 @@ impl ConfigError {
                 Some("--print-config lists the known keys".into())
             }
             ConfigError::OutOfRange { why, .. } => advice::hint(why),
+            ConfigError::Tried { error, .. } => {
+                error.hint().or_else(|| Some("change the recipe, or the ends of the range".into()))
+            }
             ConfigError::NotAnOverride { .. } => Some("write key=value, for example train.steps=100".into()),
         }
     }

@@ -17,7 +17,7 @@ use crate::model::{KnownModels, Models};
 use crate::range::{self, Range};
 use crate::reference::Section;
 use crate::tables::sections_of;
-use crate::{Config, ConfigError, advice};
+use crate::{Config, ConfigError};
 
 pub use space::{Condition, Parameter, Scale, Space};
 
@@ -311,10 +311,20 @@ impl Study {
         for (i, parameter) in self.space.parameters().iter().enumerate() {
             for place in [0.0, 1.0] {
                 let point = self.space.middle_but(i, place);
-                self.config_at(&point).map_err(|error| ConfigError::Syntax {
-                    origin: format!("parameter `{}`", parameter.key),
-                    message: advice::joined(&error, error.hint()),
-                })?;
+                let Err(error) = self.config_at(&point) else { continue };
+                let middle = self.config_at(&self.space.middle_but(i, 0.5)).map(|_| ());
+                // What is wrong in the middle too is no fault of this range.
+                let at = match (middle, self.space.values(&point)[i]) {
+                    (Err(same), _) if same.to_string() == error.to_string() => {
+                        "with every parameter in the middle of its range".into()
+                    }
+                    (_, value) => format!(
+                        "with parameter `{}` at {}, the others in the middle of their ranges",
+                        parameter.key,
+                        value.unwrap_or(f64::NAN)
+                    ),
+                };
+                return Err(ConfigError::Tried { at, error: Box::new(error) });
             }
         }
         Ok(())

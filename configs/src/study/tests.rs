@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::advice;
 use crate::testing::MODELS;
 
 const HEAD: &str = "name = \"t\"\nrecipe = \"r.toml\"\ntrials = 4\n";

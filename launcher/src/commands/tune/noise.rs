@@ -47,19 +47,21 @@ impl Noise {
     /// The section of the report.
     pub fn markdown(&self) -> String {
         let Self { loss, scatter, ppl } = self;
-        let deviation =
-            |sd: Option<f64>, digits: usize| sd.map_or("–".into(), |sd| format!("{sd:.digits$}"));
-        let half = loss.half_width.map_or(String::new(), |half| format!(" ± {half:.4}"));
+        let found = match (loss.half_width, scatter.sd, ppl.sd) {
+            (Some(half), Some(sd), Some(of_ppl)) => format!(
+                "The same settings with {} other seeds: {:.4} ± {half:.4} on the mean, standard deviation {sd:.4} ({of_ppl:.2} of perplexity).",
+                loss.count, loss.mean
+            ),
+            _ => format!("The same settings with another seed: {:.4}.", loss.mean),
+        };
+        let advice = match scatter.sd {
+            Some(_) => "differences of the size of the standard deviation count for nothing",
+            None => "how much two seeds differ by, further reruns would tell",
+        };
         format!(
-            "\n## Noise\n\nThe same settings with {} other seeds: {:.4}{half} on the mean, standard deviation {} ({} of perplexity). The trial \
-             against this mean, the selection effect: {:+.4} ({:+.2} of perplexity). A trial is the best by luck too, so that its settings \
-             tend to do worse again; differences of the size of the standard deviation count for nothing.\n",
-            loss.count,
-            loss.mean,
-            deviation(scatter.sd, 4),
-            deviation(ppl.sd, 2),
-            scatter.selection_effect,
-            ppl.selection_effect,
+            "\n## Noise\n\n{found} The trial against this, the selection effect: {:+.4} ({:+.2} of perplexity). A trial is the best by luck too, so \
+             that its settings tend to do worse again; {advice}.\n",
+            scatter.selection_effect, ppl.selection_effect,
         )
     }
 }
@@ -95,6 +97,8 @@ mod tests {
         assert!(text.contains("selection effect: -0.2000 (-30.28 of perplexity)"), "{text}");
         let one = Noise::new(1.0, &[2.0]).unwrap();
         assert_eq!((one.scatter, one.loss.count), (Scatter { sd: None, selection_effect: -1.0 }, 1));
+        let text = one.markdown();
+        assert!(text.contains("another seed: 2.0000.") && !text.contains("deviation"), "{text}");
         assert_eq!(Noise::new(1.0, &[]), None);
     }
 }
