@@ -202,7 +202,7 @@ fn a_disk_that_has_room_again_gets_the_next_checkpoint() {
     let output = finish(command);
     let said = stderr(&output);
     assert!(
-        output.status.success() && said.contains("training goes on from the checkpoint before"),
+        output.status.success() && said.contains("training goes on, the checkpoint before stays the newest"),
         "{said}"
     );
     let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();

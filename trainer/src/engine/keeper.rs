@@ -104,7 +104,7 @@ impl Keeper {
             Err(error) if error.is_of_storage() => {
                 self.failed = true;
                 let what = format!(
-                    "{error}; training goes on from the checkpoint before, and the next one is tried in {} s",
+                    "{error}; training goes on, the checkpoint before stays the newest, and the next one is tried when it is due, after {} s at the latest",
                     RETRY.as_secs()
                 );
                 on_event(Event::Warning { what });

@@ -126,7 +126,7 @@ fn adapt_along(
     let weights = model.parameters().tensors();
     let trained: Vec<Tensor> = weights.iter().map(|w| w.detach().copy()).collect();
     let mut memory = model.memory_start(1);
-    let mut nats = 0.0f64;
+    let (mut nats, mut targets) = (0.0f64, 0.0f64);
     let mut walk = || -> Result<(), TrainError> {
         for step in 0..cut.steps() {
             let batch = cut.batch(stream, 0..1, step, None)?;
@@ -135,8 +135,9 @@ fn adapt_along(
             let ids = (&row(&batch.inputs), &row(&batch.targets));
             let noise = masks.map(|masks| masks(step));
             let found = score_and_differentiate(model, ids, real, options.gradient, &memory, noise.as_ref())?;
-            nats += found.nats;
-            if !nats.is_finite() {
+            (nats, targets) = (nats + found.nats, targets + real as f64);
+            // A loss may be finite whose perplexity is not.
+            if !(nats / targets).exp().is_finite() {
                 return Err(TrainError::AdaptationDiverged { segment: step + 1, lr: options.lr });
             }
             memory = found.memory;

@@ -5,6 +5,7 @@ use clap::{Args, ValueEnum};
 use segue_collectives::{Communicator, Slowed};
 use segue_configs::{CollectivesKind, Config, Products};
 use segue_trainer::engine::Engine;
+use segue_trainer::families;
 use segue_trainer::families::language_model::{Frequencies, build, random_batch};
 use segue_trainer::report::median;
 use serde_json::{Value, json};
@@ -128,7 +129,9 @@ pub fn run(args: &StepArgs, comm: &dyn Communicator, out: &Output) -> Result<Val
         overrides.push(format!("train.bucket_bytes={WHOLE_MODEL}"));
     }
     overrides.extend_from_slice(&args.overrides);
-    let mut config = segue_trainer::families::MODELS.load(args.config.as_deref(), &overrides)?.config;
+    let mut config = families::MODELS.load(args.config.as_deref(), &overrides)?.config;
+    families::language(&config.model)?;
+    (families::of(&config.model).fit)(&mut config)?;
     if let Some(precision) = args.precision {
         let Products { precision, tf32 } = precision.into();
         (config.train.precision, config.train.tf32) = (precision, tf32);
@@ -194,7 +197,7 @@ fn add_up_on_hosts(config: &mut Config) -> Result<(), Failure> {
 
 /// Weights, gradients, moments and memory of segments on each rank: what is there whether a step is under way or not.
 fn state_mb(config: &Config, ranks: usize) -> Result<f64, Failure> {
-    let memory = segue_trainer::families::cost(config, ranks)?.memory_per_rank;
+    let memory = families::cost(config, ranks)?.memory_per_rank;
     Ok((memory.total().least - memory.activations.least) / (1 << 20) as f64)
 }
 
@@ -206,7 +209,7 @@ mod tests {
     fn a_slower_link_is_one_between_hosts() {
         let config = |kind: &str| {
             let overrides = [format!("train.collectives={kind}")];
-            segue_trainer::families::MODELS.load(None, &overrides).unwrap().config
+            families::MODELS.load(None, &overrides).unwrap().config
         };
         for kind in ["auto", "host"] {
             let mut config = config(kind);

@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand, ValueEnum};
 use segue_collectives::Communicator;
 use segue_configs::{DocumentEnd, EvalConfig, ModelConfig};
+use segue_data_error::DataError;
 use segue_dataloader::{Corpus, Documents, Split, TokenStream};
 use segue_trainer::engine::Watch;
 use segue_trainer::families::language;
@@ -326,10 +327,22 @@ fn not_a_number(loss: f64, model: &Path) -> Failure {
 }
 
 /// The corpus that is named, or the one that a run was trained on.
-pub fn corpus_folder(model: &Path, named: Option<&Path>) -> Result<PathBuf, Failure> {
+pub fn open_corpus(model: &Path, named: Option<&Path>) -> Result<Corpus, Failure> {
     if let Some(corpus) = named {
-        return Ok(corpus.into());
+        return Ok(Corpus::open(corpus)?);
     }
+    Corpus::open(&recorded_corpus(model)?).map_err(|error| {
+        let is_missing = matches!(error, DataError::Missing { .. });
+        let hint = format!(
+            "{} was trained on it, by this path from where it was started: name its place now with --corpus FOLDER",
+            model.display()
+        );
+        let failure = Failure::from(error);
+        if is_missing { Failure { hint: Some(hint), ..failure } } else { failure }
+    })
+}
+
+fn recorded_corpus(model: &Path) -> Result<PathBuf, Failure> {
     let record = model.join("config.json");
     let text = std::fs::read_to_string(&record).unwrap_or_default();
     let corpus = serde_json::from_str::<Value>(&text)

@@ -5,7 +5,7 @@ use segue_dataloader::{Corpus, TokenStream};
 use segue_trainer::TrainError;
 use segue_trainer::families::language_model::{ModelFolder, NextToken, load_next_token};
 
-use super::{SplitName, check_tokenizer, corpus_folder};
+use super::{SplitName, check_tokenizer, open_corpus};
 use crate::commands::{at_least_one, open_model};
 use crate::failure::Failure;
 use crate::output::Output;
@@ -74,7 +74,7 @@ impl<M> Subject<M> {
         text: &TextArgs,
         load: impl FnOnce(&ModelFolder) -> Result<M, TrainError>,
     ) -> Result<Self, Failure> {
-        let corpus = Corpus::open(&corpus_folder(named, text.corpus.as_deref())?)?;
+        let corpus = open_corpus(named, text.corpus.as_deref())?;
         let mut config = folder.config.clone();
         config.fit_vocabulary(corpus.vocab_size(), None)?;
         let model = load(&folder)?;

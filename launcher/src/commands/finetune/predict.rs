@@ -37,6 +37,16 @@ pub fn run(
         return Err(Failure::new(USAGE, message + "\nhint: name one by --task, and give a command to each"));
     }
     let head = head_of(&folder, &config.task.name, &args.models[0])?.clone();
+    if head.task != config.task.name {
+        let labels =
+            if head.labels.is_empty() { "" } else { &format!(" and its labels, {}", head.labels.join(", ")) };
+        out.line(&format!(
+            "warning: {} was fine-tuned on {}: {} is read and answered with that head{labels}",
+            args.models[0].display(),
+            head.task,
+            config.task.name
+        ));
+    }
     if config.task.labels.is_empty() {
         config.task.labels = head.labels.clone();
     } else if config.task.labels.len() != head.labels.len() {
@@ -97,7 +107,7 @@ fn load(path: &Path, first: &Answering, config: &Config) -> Result<TaskModel, Fa
     let head = head_of(&folder, &config.task.name, path)?;
     let refuse = |what: String| Err(Failure::new(BAD_CONFIG, format!("{} {what}", path.display())));
     if head.kind != first.head.kind {
-        return refuse("has a head of another kind than the first model".into());
+        return refuse("has a head of another kind than the first model\nhint: give each such model a command of its own".into());
     }
     if head.labels != first.head.labels {
         let hint = "hint: where only names differ, change id2label in its config.json";
@@ -105,7 +115,9 @@ fn load(path: &Path, first: &Answering, config: &Config) -> Result<TaskModel, Fa
         return refuse(format!("answers with `{own}`, and the first model with `{asked}`\n{hint}"));
     }
     if folder.folder.tokenizer()?.fingerprint() != first.tokenizer {
-        return refuse("has another tokenizer than the first model, whose ids it would be given".into());
+        return refuse(
+            "has another tokenizer than the first model, whose ids it would be given\nhint: give it a command of its own".into(),
+        );
     }
     Ok(folder.load(&config.task)?)
 }
@@ -117,7 +129,11 @@ fn head_of<'a>(folder: &'a TaskFolder, task: &str, path: &Path) -> Result<&'a He
     let found = own.or_else(|| folder.heads.first().filter(|_| folder.heads.len() == 1));
     found.ok_or_else(|| {
         let known: Vec<&str> = folder.heads.iter().map(|head| head.task.as_str()).collect();
-        let message = format!("{} has heads for {}, not for {task}", path.display(), known.join(", "));
+        let message = format!(
+            "{} has heads for {}, not for {task}\nhint: name one of these by --task",
+            path.display(),
+            known.join(", ")
+        );
         Failure::new(BAD_CONFIG, message)
     })
 }
@@ -175,8 +191,7 @@ fn answer_split(
     let Some(scores) = averaged(&of_models) else {
         return Err(Failure::new(
             BAD_CONFIG,
-            "the models' answers have different shapes: their heads have \
-            different labels",
+            "the models' answers have different shapes: their heads have different labels\nhint: give models with the same labels",
         ));
     };
     let decided = decide(data, split, &scores, &config.task);

@@ -10,7 +10,7 @@ use crate::folder::ResultFolder;
 use crate::output::Output;
 
 /// What evaluations are shown by, where the command line does not say: the first of these that they have.
-const MEASURES: [&str; 3] = ["ppl", "value", "loss"];
+const MEASURES: [&str; 4] = ["ppl", "value", "loss", "accuracy"];
 /// The one that is e to the power of the loss which weight sets are compared by.
 const PERPLEXITY: &str = "ppl";
 
@@ -31,7 +31,7 @@ pub struct RunArgs {
     /// Names of the runs in charts and tables [default: their folders' names].
     #[arg(long, num_args = 1.., value_name = "TEXT")]
     labels: Vec<String>,
-    /// Measure of the evaluations to show [default: ppl, value or loss, the first that they have].
+    /// Measure of the evaluations to show [default: ppl, value, loss or accuracy, the first that they have].
     #[arg(long, value_name = "NAME")]
     measure: Option<String>,
     /// Leave out what came before this step: first losses are so large that later ones look alike.

@@ -105,10 +105,16 @@ fn memory_budget(text: &str) -> Result<Budget, String> {
     if text == OF_MACHINE {
         return Ok(Budget::Machine);
     }
+    /// Bytes below which a unit has been left out.
+    const LEAST: f64 = 1e6;
     let units = [("GiB", 1073741824.0), ("MiB", 1048576.0), ("GB", 1e9), ("MB", 1e6), ("", 1.0)];
     let (number, unit) =
         units.iter().find_map(|(name, unit)| Some((text.strip_suffix(name)?, unit))).unwrap_or((text, &1.0));
     match number.trim().parse::<f64>() {
+        Ok(number) if number > 0.0 && number * unit < LEAST => Err(format!(
+            "{text} is {} bytes, in which nothing fits: give it a unit, such as 24GiB",
+            number * unit
+        )),
         Ok(number) if number > 0.0 && number.is_finite() => Ok(Budget::Bytes(number * unit)),
         _ => Err("not a number of bytes, such as 24GiB or 40e9".into()),
     }
@@ -277,11 +283,12 @@ mod tests {
 
     #[test]
     fn budgets_are_read_with_their_units() {
-        for (text, bytes) in [("24GiB", 24.0 * 1073741824.0), ("40e9", 40e9), ("512 MB", 512e6), ("1", 1.0)] {
+        for (text, bytes) in [("24GiB", 24.0 * 1073741824.0), ("40e9", 40e9), ("512 MB", 512e6), ("1e6", 1e6)]
+        {
             assert_eq!(memory_budget(text), Ok(Budget::Bytes(bytes)), "{text}");
         }
         assert_eq!(memory_budget("machine"), Ok(Budget::Machine));
-        for text in ["", "GiB", "-1", "much", "inf"] {
+        for text in ["", "GiB", "-1", "24", "much", "inf"] {
             assert!(memory_budget(text).is_err(), "{text}");
         }
     }

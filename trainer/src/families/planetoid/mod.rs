@@ -54,9 +54,17 @@ fn open(config: &mut Config) -> Result<Box<dyn Job>, TrainError> {
     Ok(Box::new(Opened { material, lacks_features }))
 }
 
-/// Takes the sizes of the graph, where one is named.
+/// Takes the sizes of the graph, where they are left open.
 fn fit(config: &mut Config) -> Result<(), TrainError> {
-    if config.data.corpus.is_empty() { Ok(()) } else { open(config).map(drop) }
+    let sizes_are_known = own::<PlanetoidConfig>(&config.model).nodes > 0;
+    match config.data.corpus.is_empty() {
+        false => open(config).map(drop),
+        true if sizes_are_known => Ok(()),
+        true => {
+            let why = "the recipe takes its sizes from the graph\nhint: add data.corpus=FOLDER";
+            Err(TrainError::Layout(why.into()))
+        }
+    }
 }
 
 impl Job for Opened {
