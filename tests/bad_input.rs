@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use segue_tests::{Workplace, alone, ended_with, fail, fail_reading, finish, mpirun, stderr, succeed};
+use segue_tests::{ROOT, Workplace, alone, ended_with, fail, fail_reading, finish, mpirun, stderr, succeed};
 use serde_json::{Value, json};
 
 #[test]
@@ -68,6 +68,22 @@ fn what_is_not_given_is_64_of_options_and_78_of_settings() {
     fail(alone(&["inspect", "batches", "--output", &out]), 78, &["data.corpus is not set"]);
     fail(alone(&["inspect", "batch"]), 78, &["data.corpus is not set"]);
     fail(alone(&["eval", "speed", "model.n_layer=1"]), 78, &["vocabulary size is not set"]);
+    let recipe = |name: &str| format!("{ROOT}/configs/recipes/{name}.toml");
+    let (words, graph) = (recipe("tiny"), recipe("planetoid-cora"));
+    fail(alone(&["bench", "step", "--config", &words]), 78, &["vocabulary size", "data.corpus=FOLDER"]);
+    fail(alone(&["bench", "step", "--config", &graph]), 78, &["needs a language model"]);
+    fail(alone(&["pretrain", "--dry-run", "--config", &graph]), 78, &["data.corpus=FOLDER of a graph"]);
+}
+
+/// A run says by which path it read its text, and that it is asked for where nothing is there any more.
+#[test]
+fn a_corpus_that_has_moved_is_asked_for() {
+    let place = Workplace::new();
+    let run = place.text("run");
+    succeed(alone(&place.pretrain("run", &["train.steps=1"])));
+    fs::rename(place.path("corpus"), place.path("moved")).unwrap();
+    fail(alone(&["eval", "--model", &run]), 66, &["corpus.json is missing", "--corpus FOLDER"]);
+    succeed(alone(&["eval", "--json", "--model", &run, "--corpus", &place.text("moved")]));
 }
 
 #[test]
@@ -298,6 +314,13 @@ fn a_batch_job_that_would_be_refused_is_not_written() {
     fail(batch(&["--array", "0-2"], &each), 78, &["model.n_layer"]);
     assert!(!place.path("job.sh").exists());
     succeed(batch(&["--nodes", "2"], &sizes));
+    // As many as the launch is told, which has to have room for them.
+    let whole = ["batch", "slurm", "--nodes", "2", "--", "-n", "4", "pretrain"];
+    fail(alone(&[&whole[..], &sizes].concat()), 78, &["4 ranks do not fit", "2"]);
+    // A model that another job is to make.
+    let tuned = ["batch", "slurm", "finetune", "--model", "no-such-model", "run.dir=x"];
+    let output = finish(alone(&tuned));
+    assert!(output.status.success() && stderr(&output).contains("no-such-model is not there"));
     succeed(batch(&["--array", "1-2"], &each));
 }
 

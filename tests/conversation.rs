@@ -258,8 +258,10 @@ fn a_prompt_from_a_pipe_needs_no_line_end() {
 fn ctrl_c_ends_a_text_with_what_there_is_of_it() {
     let place = Workplace::new();
     let (model, output) = (model(&place), place.path("said"));
-    let command =
+    let mut command =
         alone(&["generate", "--json", "--model", &model, "--prompt", "the", "--tokens", "16000000"]);
+    // Without a kind of terminal there is no bar.
+    command.env("TERM", "xterm");
     let mut conversation = Conversation::of(command, Some(File::create(&output).unwrap().into()));
     conversation.expect("generate [");
     conversation.type_in(CTRL_C);

@@ -214,6 +214,7 @@ mod tests {
             BUG,
             CANNOT_CREATE,
             CHECK_FAILED,
+            INTERRUPTED,
             IO_FAILED,
             NO_INPUT,
             NOT_A_NUMBER,

@@ -96,9 +96,9 @@ pub enum TrainError {
         best: Option<f64>,
     },
     /// Weights that adapt to what they read have left all bounds.
-    #[error("the loss of segment {segment} is not finite at lr {lr}: the weights diverged")]
+    #[error("the loss up to segment {segment} has no finite perplexity at lr {lr}: the weights diverged")]
     AdaptationDiverged {
-        /// The segment, from 1.
+        /// The last segment that was read, from 1.
         segment: u64,
         /// The rate of adaptation.
         lr: f64,

@@ -316,7 +316,7 @@ impl Study {
                 // What is wrong in the middle too is no fault of this range.
                 let at = match (middle, self.space.values(&point)[i]) {
                     (Err(same), _) if same.to_string() == error.to_string() => {
-                        "with every parameter in the middle of its range".into()
+                        format!("with parameter `{}` in the middle of its range too", parameter.key)
                     }
                     (_, value) => format!(
                         "with parameter `{}` at {}, the others in the middle of their ranges",

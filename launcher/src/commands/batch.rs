@@ -147,12 +147,15 @@ pub fn run(args: BatchArgs, json: bool, out: &Output) -> Result<Value, Failure> 
     };
     let launched = launched(&args)?;
     let first = first_of_array(&args, launched.command());
-    let missing: Vec<PathBuf> = recipes(&first).filter(|path| !path.is_file()).collect();
-    for recipe in &missing {
-        out.line(&format!("warning: {} is not there: what it asks for is not checked", recipe.display()));
+    let missing: Vec<PathBuf> = inputs(&first).filter(|path| !path.exists()).collect();
+    for path in &missing {
+        out.line(&format!(
+            "warning: {} is not there: the job's configuration is not checked",
+            path.display()
+        ));
     }
     // In the queue a slip would cost hours.
-    let ranks = args.nodes * args.ranks_per_node;
+    let ranks = args.nodes.saturating_mul(args.ranks_per_node);
     if missing.is_empty()
         && let Some(refusal) = launched.check_job(&first, ranks)?
     {
@@ -226,19 +229,22 @@ fn have_folders_apart(command: &[OsString]) -> bool {
 /// The command of the first job of an array, or of the only one.
 fn first_of_array(args: &BatchArgs, command: &[OsString]) -> Vec<OsString> {
     let number = args.array.as_deref().and_then(|array| array.split(|c: char| !c.is_ascii_digit()).next());
-    let filled = |word: &OsString| match (number, word.to_str()) {
-        (Some(number), Some(text)) => text.replace(INDEX, number).into(),
-        _ => word.clone(),
-    };
+    // A template of the site's may say which numbers there are.
+    let number = number.unwrap_or("1");
+    let filled =
+        |word: &OsString| word.to_str().map_or(word.clone(), |text| text.replace(INDEX, number).into());
     command.iter().map(filled).collect()
 }
 
-/// Recipes that a command names.
-fn recipes(command: &[OsString]) -> impl Iterator<Item = PathBuf> {
-    let following =
-        command.windows(2).filter(|pair| pair[0] == "--config").map(|pair| PathBuf::from(&pair[1]));
-    let joined = |word: &OsString| word.to_str()?.strip_prefix("--config=").map(PathBuf::from);
-    following.chain(command.iter().filter_map(joined))
+/// What a command begins with, by its options: recipes, and models, which another job may still be making.
+fn inputs(command: &[OsString]) -> impl Iterator<Item = PathBuf> {
+    let options = ["--config", "--model"];
+    let following = command.windows(2).filter(move |pair| options.iter().any(|option| pair[0] == *option));
+    let joined = move |word: &OsString| {
+        let text = word.to_str()?;
+        options.iter().find_map(|option| text.strip_prefix(option)?.strip_prefix('=')).map(PathBuf::from)
+    };
+    following.map(|pair| PathBuf::from(&pair[1])).chain(command.iter().filter_map(joined))
 }
 
 /// The words of the job: this program as the supervisor of the command.

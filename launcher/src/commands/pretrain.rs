@@ -30,7 +30,7 @@ pub struct PretrainArgs {
     #[arg(long)]
     print_config: bool,
     /// Print parameters, bytes per rank and operations of the recipe, next to what `[published]` says, and exit. Reads
-    /// no corpus, unless the recipe leaves the vocabulary to it, and makes no weights. Exit code 1 if
+    /// no data, unless the recipe leaves its vocabulary or the sizes of a graph to them, and makes no weights. Exit code 1 if
     /// `published.parameters` differs.
     #[arg(long)]
     dry_run: bool,

@@ -110,7 +110,12 @@ pub fn dynamic_evaluation(
         progress(done, cut.steps());
         Ok(())
     })?;
-    Ok(Evaluation::new(nats, cut.total_targets(), stream))
+    let found = Evaluation::new(nats, cut.total_targets(), stream);
+    // A loss may be finite whose perplexity is not.
+    match found.ppl.is_finite() {
+        true => Ok(found),
+        false => Err(TrainError::AdaptationDiverged { segment: cut.steps(), lr: options.lr }),
+    }
 }
 
 /// Scores a split in one lane while it adapts, with masks of dropout by the number of the segment where there are any: the sum over targets. Calls
@@ -126,7 +131,7 @@ fn adapt_along(
     let weights = model.parameters().tensors();
     let trained: Vec<Tensor> = weights.iter().map(|w| w.detach().copy()).collect();
     let mut memory = model.memory_start(1);
-    let (mut nats, mut targets) = (0.0f64, 0.0f64);
+    let mut nats = 0.0f64;
     let mut walk = || -> Result<(), TrainError> {
         for step in 0..cut.steps() {
             let batch = cut.batch(stream, 0..1, step, None)?;
@@ -135,9 +140,8 @@ fn adapt_along(
             let ids = (&row(&batch.inputs), &row(&batch.targets));
             let noise = masks.map(|masks| masks(step));
             let found = score_and_differentiate(model, ids, real, options.gradient, &memory, noise.as_ref())?;
-            (nats, targets) = (nats + found.nats, targets + real as f64);
-            // A loss may be finite whose perplexity is not.
-            if !(nats / targets).exp().is_finite() {
+            nats += found.nats;
+            if !nats.is_finite() {
                 return Err(TrainError::AdaptationDiverged { segment: step + 1, lr: options.lr });
             }
             memory = found.memory;

@@ -20,7 +20,6 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand, ValueEnum};
 use segue_collectives::Communicator;
 use segue_configs::{DocumentEnd, EvalConfig, ModelConfig};
-use segue_data_error::DataError;
 use segue_dataloader::{Corpus, Documents, Split, TokenStream};
 use segue_trainer::engine::Watch;
 use segue_trainer::families::language;
@@ -331,14 +330,17 @@ pub fn open_corpus(model: &Path, named: Option<&Path>) -> Result<Corpus, Failure
     if let Some(corpus) = named {
         return Ok(Corpus::open(corpus)?);
     }
-    Corpus::open(&recorded_corpus(model)?).map_err(|error| {
-        let is_missing = matches!(error, DataError::Missing { .. });
+    let recorded = recorded_corpus(model)?;
+    Corpus::open(&recorded).map_err(|error| {
+        let failure = Failure::from(error);
+        if recorded.is_dir() {
+            return failure;
+        }
         let hint = format!(
-            "{} was trained on it, by this path from where it was started: name its place now with --corpus FOLDER",
+            "{} was trained on it, and it was at this path then: give its place now by --corpus FOLDER",
             model.display()
         );
-        let failure = Failure::from(error);
-        if is_missing { Failure { hint: Some(hint), ..failure } } else { failure }
+        Failure { hint: Some(hint), ..failure }
     })
 }
 

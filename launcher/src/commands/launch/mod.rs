@@ -127,17 +127,22 @@ impl LaunchArgs {
         &self.command
     }
 
-    /// Whether `command`, which stands for that of this job, is one that as many ranks can train as it is to have, or else `ranks`. Where its own
-    /// configuration is refused, the refusal is given, and has been told to people.
+    /// Whether the job could train `command`, on the ranks that it names or else on hosts that take `slots`. Where the command's own configuration is
+    /// refused, the refusal is given, and has been told to people.
     ///
     /// # Errors
     ///
-    /// The ranks cannot share its steps, or it has no run folder.
-    pub fn check_job(&self, command: &[OsString], ranks: usize) -> Result<Option<Value>, Failure> {
+    /// The ranks do not fit there, or cannot share its steps, or it has no run folder.
+    pub fn check_job(&self, command: &[OsString], slots: usize) -> Result<Option<Value>, Failure> {
         match configuration(&own_program()?, command)? {
             Ok(wanted) => {
                 check_run_dir(&wanted.run.dir)?;
-                Ok(check_ranks(&wanted.train, self.ranks.unwrap_or(ranks)).map(|_| None)?)
+                if self.hosts.is_none() && self.hostfile.is_none() {
+                    let ranks = self.ranks.unwrap_or(slots);
+                    check_room(ranks, slots)?;
+                    check_ranks(&wanted.train, ranks)?;
+                }
+                Ok(None)
             }
             Err(refusal) => Ok(Some(refusal)),
         }
@@ -331,6 +336,17 @@ fn without_json(command: &[OsString]) -> Vec<OsString> {
     command.iter().filter(|word| *word != "--json").cloned().collect()
 }
 
+fn check_room(ranks: usize, slots: usize) -> Result<(), Failure> {
+    if ranks <= slots {
+        return Ok(());
+    }
+    let message = format!(
+        "{} do not fit on hosts that take {slots}\nhint: name more hosts, or more ranks on each",
+        counted(ranks, "rank")
+    );
+    Err(Failure::new(BAD_CONFIG, message))
+}
+
 fn start(args: &LaunchArgs, program: PathBuf, json: bool) -> Result<Start, Failure> {
     let variables: BTreeMap<String, String> = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
@@ -338,12 +354,8 @@ fn start(args: &LaunchArgs, program: PathBuf, json: bool) -> Result<Start, Failu
     let (source, hosts) = hosts(args, &variables)?;
     let slots: usize = hosts.iter().map(|host| host.slots).sum();
     let ranks = args.ranks.unwrap_or(slots.max(1));
-    if !hosts.is_empty() && ranks > slots {
-        let message = format!(
-            "{} do not fit on hosts that take {slots}\nhint: name more hosts, or more ranks on each",
-            counted(ranks, "rank")
-        );
-        return Err(Failure::new(BAD_CONFIG, message));
+    if !hosts.is_empty() {
+        check_room(ranks, slots)?;
     }
     let starter = match args.starter {
         Some(ProgramArg::Mpirun) => Starter::Mpirun,

@@ -112,7 +112,7 @@ fn memory_budget(text: &str) -> Result<Budget, String> {
         units.iter().find_map(|(name, unit)| Some((text.strip_suffix(name)?, unit))).unwrap_or((text, &1.0));
     match number.trim().parse::<f64>() {
         Ok(number) if number > 0.0 && number * unit < LEAST => Err(format!(
-            "{text} is {} bytes, in which nothing fits: give it a unit, such as 24GiB",
+            "{text} is {} bytes, too little for any model: write, for example, 24GiB",
             number * unit
         )),
         Ok(number) if number > 0.0 && number.is_finite() => Ok(Budget::Bytes(number * unit)),

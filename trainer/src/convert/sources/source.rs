@@ -12,6 +12,7 @@ use crate::TrainError;
 use crate::checkpoint::{CHECKPOINTS, MANIFEST, Manifest};
 use crate::convert::apply::to_float;
 use crate::convert::rules::Rule;
+use crate::convert::write::REPORT;
 use crate::families;
 use crate::families::language_model::ModelFolder;
 
@@ -157,8 +158,13 @@ pub fn detect(path: &Path) -> Result<Source, TrainError> {
 
 /// The vocabulary that a conversion to the format of another program has put beside what it wrote.
 fn left_by_conversion(path: &Path) -> Option<(PathBuf, Result<Tokenizer, String>)> {
-    let folder = if path.is_dir() { path } else { path.parent()? };
-    let is_there = folder.join(TOKENIZER_FILE).is_file();
+    let folder = match path.parent() {
+        _ if path.is_dir() => path,
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        parent => parent?,
+    };
+    // Without the account of a conversion it may be anybody's.
+    let is_there = [REPORT, TOKENIZER_FILE].iter().all(|name| folder.join(name).is_file());
     is_there.then(|| (folder.into(), Tokenizer::load(folder).map_err(|e| e.to_string())))
 }
 

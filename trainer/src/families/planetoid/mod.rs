@@ -56,12 +56,13 @@ fn open(config: &mut Config) -> Result<Box<dyn Job>, TrainError> {
 
 /// Takes the sizes of the graph, where they are left open.
 fn fit(config: &mut Config) -> Result<(), TrainError> {
-    let sizes_are_known = own::<PlanetoidConfig>(&config.model).nodes > 0;
+    let section: &PlanetoidConfig = own(&config.model);
+    let sizes_are_known = section.nodes > 0 && section.classes > 0;
     match config.data.corpus.is_empty() {
         false => open(config).map(drop),
         true if sizes_are_known => Ok(()),
         true => {
-            let why = "the recipe takes its sizes from the graph\nhint: add data.corpus=FOLDER";
+            let why = "the recipe takes its sizes from the graph\nhint: add data.corpus=FOLDER of a graph";
             Err(TrainError::Layout(why.into()))
         }
     }
