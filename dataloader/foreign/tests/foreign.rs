@@ -1,6 +1,7 @@
 //! Files of other programs: what they hold is read, nothing in them is run, and damage is an error.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use segue_foreign::{Bundle, Kind, Pickle, SharedBytes, TorchFile, write_bundle};
@@ -153,6 +154,98 @@ fn a_walk_copies_no_key_it_has_no_use_for() {
     bytes.extend(b"u.");
     let file = torch(&bytes).unwrap();
     assert!(file.tensors(file.root()).unwrap().is_empty());
+}
+
+/// How long a small file may take at most: without a bound those of the tests below take minutes.
+const SOON: Duration = Duration::from_secs(10);
+
+#[test]
+fn a_state_that_refers_to_one_dict_again_and_again_is_refused_soon() {
+    // A dict of a thousand pairs, in a tuple of ten thousand times that dict, the state of an object, in a list of ten thousand times that object.
+    let mut bytes = b"\x80\x02}q\x00(".to_vec();
+    (0..1000).for_each(|_| bytes.extend(b"K\x01N"));
+    bytes.extend(b"u0(");
+    (0..10_000).for_each(|_| bytes.extend(b"h\x00"));
+    bytes.extend(b"tq\x010cm\nn\n)Rh\x01bq\x020](");
+    (0..10_000).for_each(|_| bytes.extend(b"h\x02"));
+    bytes.extend(b"e.");
+    let file = torch(&bytes).unwrap();
+    let begun = Instant::now();
+    let why = file.tensors(file.root()).err().unwrap();
+    assert!(why.contains("refer to the same values again and again"), "{why}");
+    assert!(begun.elapsed() < SOON);
+}
+
+#[test]
+fn a_text_that_is_asked_for_again_and_again_is_given_up_soon() {
+    // Copied as often as it is named, a text of 64 KiB becomes 3 GiB.
+    let mut bytes = b"\x80\x04X\x00\x00\x01\x00".to_vec();
+    bytes.extend(vec![b'k'; 1 << 16]);
+    bytes.extend(b"\x940](");
+    (0..50_000).for_each(|_| bytes.extend(b"h\x00"));
+    bytes.extend(b"e.");
+    let pickle = Pickle::parse(&bytes.into()).unwrap();
+    let copies: usize =
+        pickle.root().elements().unwrap().filter_map(|text| Some(text.text()?.to_owned().len())).sum();
+    assert!(copies < 100 << 20, "{copies} bytes");
+    assert!(pickle.root().check_work().is_err());
+}
+
+/// A zip container whose directory lists `entries`: a name and which of `contents` it stands for.
+fn zip_of(contents: &[&[u8]], entries: &[(&str, usize)]) -> Vec<u8> {
+    let mut file = Vec::new();
+    let sizes = |bytes: &[u8]| {
+        let size = (bytes.len() as u32).to_le_bytes();
+        [&crc32fast::hash(bytes).to_le_bytes()[..], &size, &size].concat()
+    };
+    // Each local header has a name as long as that of any entry.
+    let length = (entries[0].0.len() as u16).to_le_bytes();
+    let mut places = Vec::new();
+    for bytes in contents {
+        places.push((file.len() as u32).to_le_bytes());
+        file.extend(b"PK\x03\x04\x14\0\0\0\0\0\0\0\0\0");
+        file.extend(sizes(bytes));
+        file.extend([&length[..], b"\0\0", entries[0].0.as_bytes(), bytes].concat());
+    }
+    let start = file.len() as u32;
+    for (name, which) in entries {
+        file.extend(b"PK\x01\x02\x14\0\x14\0\0\0\0\0\0\0\0\0");
+        file.extend(sizes(contents[*which]));
+        file.extend((name.len() as u16).to_le_bytes());
+        file.extend([0; 12]);
+        file.extend([&places[*which], name.as_bytes()].concat());
+    }
+    let (size, count) = (file.len() as u32 - start, (entries.len() as u16).to_le_bytes());
+    file.extend(
+        [b"PK\x05\x06\0\0\0\0", &count[..], &count, &size.to_le_bytes(), &start.to_le_bytes(), b"\0\0"]
+            .concat(),
+    );
+    file
+}
+
+#[test]
+fn entries_that_share_bytes_or_stand_twice_are_refused() {
+    let why = |contents: &[&[u8]], entries: &[(&str, usize)]| torch(&zip_of(contents, entries)).err();
+    let (pickle, zeros) = (&b"\x80\x02N."[..], &[0; 4096][..]);
+    assert_eq!(why(&[pickle, zeros], &[("a/data.pkl", 0), ("a/data/0", 1)]), None);
+    let shared =
+        why(&[pickle, zeros], &[("a/data.pkl", 0), ("a/data/0", 1), ("a/data/1", 1), ("a/data/2", 1)]);
+    assert_eq!(shared.as_deref(), Some("its entries overlap"));
+    let pickles = why(&[pickle, pickle], &[("a/data.pkl", 0), ("b/data.pkl", 1)]);
+    assert_eq!(pickles.as_deref(), Some("it has more than one data.pkl"));
+    let storages = why(&[pickle, zeros, zeros], &[("a/data.pkl", 0), ("a/data/0", 1), ("b/data/0", 2)]);
+    assert_eq!(storages.as_deref(), Some("it has more than one data/0"));
+}
+
+#[test]
+fn an_entry_without_a_checksum_is_refused() {
+    let mut file = zip_of(&[b"\x80\x02N."], &[("a/data.pkl", 0)]);
+    let sum = crc32fast::hash(b"\x80\x02N.").to_le_bytes();
+    while let Some(at) = file.windows(4).position(|bytes| bytes == sum) {
+        file[at..at + 4].fill(0);
+    }
+    let why = torch(&file).err().unwrap();
+    assert!(why.contains("data.pkl has no checksum\nhint: save it again"), "{why}");
 }
 
 #[test]

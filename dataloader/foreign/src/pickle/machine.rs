@@ -1,5 +1,6 @@
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 use super::reader::{Reader, unescape, unquote};
 use super::view::{Node, Object, Pickle, Value};
@@ -55,7 +56,7 @@ pub(super) fn run(input: &SharedBytes) -> Result<Pickle, String> {
         })?;
     }
     let root = machine.pop()?;
-    Ok(Pickle { nodes: machine.nodes, root, length: machine.reader.at })
+    Ok(Pickle { nodes: machine.nodes, root, length: machine.reader.at, looks: AtomicUsize::new(0) })
 }
 
 impl Machine<'_> {

@@ -72,7 +72,7 @@ impl<'a> View<'a> {
         }
         let args: Vec<_> = self.args()?.elements()?.take(2).collect();
         let (code, big_endian) = args.first()?.element_code()?;
-        let mut bytes = args.get(1)?.bytes()?.to_vec();
+        let mut bytes = args.get(1)?.bytes().filter(|bytes| bytes.len() <= size_of::<u64>())?.to_vec();
         if big_endian {
             bytes.reverse();
         }

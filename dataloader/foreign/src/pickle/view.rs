@@ -1,6 +1,14 @@
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::SharedBytes;
+
+/// Members that may be looked at for each byte of a pickle. Whoever reads a vocabulary or a model looks at each a few times.
+const LOOKS_PER_BYTE: usize = 64;
+/// Members that may be looked at besides.
+const LOOKS_BESIDES: usize = 1 << 22;
+/// Bytes of a text that count as a look at a member: whoever asks for it may copy it.
+const TEXT_PER_LOOK: usize = 4;
 
 /// A value as the machine holds it: small ones in place, the rest by number.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -62,6 +70,9 @@ pub struct Pickle {
     pub(super) nodes: Vec<Node>,
     pub(super) root: Value,
     pub(super) length: usize,
+    /// Members that were looked at so far. A list that a pickle holds once may stand in it any number of times, for two bytes each: the
+    /// work of reading all of them would be out of proportion to the file.
+    pub(super) looks: AtomicUsize,
 }
 
 impl Pickle {
@@ -85,6 +96,31 @@ impl Pickle {
     /// Bytes that the pickle takes of its input.
     pub fn length(&self) -> usize {
         self.length
+    }
+
+    /// Counts `members` that are looked at; `None` where that is more than the pickle's size allows.
+    fn look_at(&self, members: usize) -> Option<()> {
+        let before = self.looks.fetch_add(members, Ordering::Relaxed);
+        (before.saturating_add(members) <= self.most_looks()).then_some(())
+    }
+
+    fn most_looks(&self) -> usize {
+        self.length.saturating_mul(LOOKS_PER_BYTE).saturating_add(LOOKS_BESIDES)
+    }
+
+    /// Refuses a pickle of whose members more were looked at than its size allows: those after that were taken for absent.
+    ///
+    /// # Errors
+    ///
+    /// That it is so.
+    pub(crate) fn check_looks(&self) -> Result<(), String> {
+        match self.looks.load(Ordering::Relaxed) > self.most_looks() {
+            true => Err(format!(
+                "its {} bytes refer to the same values again and again, more often than any model or vocabulary",
+                self.length
+            )),
+            false => Ok(()),
+        }
     }
 }
 
@@ -158,6 +194,15 @@ impl<'a> View<'a> {
         self.pickle.length
     }
 
+    /// Refuses a pickle that makes more work than its size allows; to be asked after all of it was read.
+    ///
+    /// # Errors
+    ///
+    /// That it does.
+    pub fn check_work(self) -> Result<(), String> {
+        self.pickle.check_looks()
+    }
+
     /// Number of the value's node, the same wherever the pickle refers to it; `None` for small values.
     pub fn identity(self) -> Option<u32> {
         match self.value {
@@ -191,10 +236,24 @@ impl<'a> View<'a> {
 
     /// Text; bytes count where they are UTF-8, as Python 2 keeps text in them.
     pub fn text(self) -> Option<&'a str> {
+        let bytes = match self.kind() {
+            Kind::Str(text) => text.as_bytes(),
+            Kind::Bytes(bytes) => bytes,
+            _ => return None,
+        };
+        self.pickle.look_at(bytes.len() / TEXT_PER_LOOK)?;
         match self.kind() {
             Kind::Str(text) => Some(text),
-            Kind::Bytes(bytes) => std::str::from_utf8(bytes).ok(),
-            _ => None,
+            _ => std::str::from_utf8(bytes).ok(),
+        }
+    }
+
+    /// Whether the value is this text.
+    fn is_text(self, text: &str) -> bool {
+        match self.kind() {
+            Kind::Str(found) => found == text,
+            Kind::Bytes(found) => found == text.as_bytes(),
+            _ => false,
         }
     }
 
@@ -258,16 +317,18 @@ impl<'a> View<'a> {
             },
             _ => return None,
         };
+        self.pickle.look_at(values.len())?;
         Some(values.iter().map(move |value| self.at(*value)))
     }
 
     /// Keys and values of a dict or of an object made like one (`OrderedDict`, `defaultdict`, `Counter`), in order.
     pub fn pairs(self) -> Option<Vec<(View<'a>, View<'a>)>> {
-        let view = |pairs: &'a [(Value, Value)]| -> Vec<_> {
-            pairs.iter().map(|(key, value)| (self.at(*key), self.at(*value))).collect()
+        let view = |pairs: &'a [(Value, Value)]| -> Option<Vec<_>> {
+            self.pickle.look_at(pairs.len())?;
+            Some(pairs.iter().map(|(key, value)| (self.at(*key), self.at(*value))).collect())
         };
         let object = match self.node()? {
-            Node::Dict(pairs) => return Some(view(pairs)),
+            Node::Dict(pairs) => return view(pairs),
             Node::Object(object) => object,
             _ => return None,
         };
@@ -284,16 +345,19 @@ impl<'a> View<'a> {
             && let Some(first) = args.first()
         {
             match self.at(*first).node() {
-                Some(Node::Dict(pairs)) => all.extend(view(pairs)),
+                Some(Node::Dict(pairs)) => all.extend(view(pairs)?),
                 // Python 2 gives an OrderedDict a list of pairs.
-                Some(Node::List(list)) => all.extend(list.iter().filter_map(|pair| {
-                    let mut pair = self.at(*pair).elements()?;
-                    Some((pair.next()?, pair.next()?))
-                })),
+                Some(Node::List(list)) => {
+                    self.pickle.look_at(list.len())?;
+                    all.extend(list.iter().filter_map(|pair| {
+                        let mut pair = self.at(*pair).elements()?;
+                        Some((pair.next()?, pair.next()?))
+                    }));
+                }
                 _ => {}
             }
         }
-        all.extend(view(&object.items));
+        all.extend(view(&object.items)?);
         Some(all)
     }
 
@@ -302,10 +366,11 @@ impl<'a> View<'a> {
         match self.node()? {
             // The usual case needs no list of all pairs.
             Node::Dict(pairs) => {
-                let found = pairs.iter().rev().find(|(k, _)| self.at(*k).text() == Some(key))?;
+                self.pickle.look_at(pairs.len())?;
+                let found = pairs.iter().rev().find(|(k, _)| self.at(*k).is_text(key))?;
                 Some(self.at(found.1))
             }
-            _ => self.pairs()?.into_iter().rev().find(|(k, _)| k.text() == Some(key)).map(|(_, v)| v),
+            _ => self.pairs()?.into_iter().rev().find(|(k, _)| k.is_text(key)).map(|(_, v)| v),
         }
     }
 
@@ -313,7 +378,10 @@ impl<'a> View<'a> {
     pub fn attribute(self, name: &str) -> Option<View<'a>> {
         let state = self.at(self.object()?.state?);
         match state.node()? {
-            Node::Tuple(parts) => parts.iter().find_map(|part| self.at(*part).get(name)),
+            Node::Tuple(parts) => {
+                self.pickle.look_at(parts.len())?;
+                parts.iter().find_map(|part| self.at(*part).get(name))
+            }
             _ => state.get(name),
         }
     }

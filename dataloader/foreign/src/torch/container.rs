@@ -35,7 +35,7 @@ pub(super) fn open(input: &SharedBytes) -> Result<Container, String> {
 fn open_zip(input: &SharedBytes) -> Result<Container, String> {
     let unreadable = |e: zip::result::ZipError| format!("its zip container is damaged: {e}");
     let mut archive = ZipArchive::new(Cursor::new(&input[..])).map_err(unreadable)?;
-    let (mut pickle, mut storages) = (None, HashMap::new());
+    let (mut pickle, mut storages, mut stored) = (None, HashMap::new(), 0);
     for index in 0..archive.len() {
         let entry = archive.by_index_raw(index).map_err(unreadable)?;
         // NAME/data.pkl, NAME/data/0, ..
@@ -51,14 +51,30 @@ fn open_zip(input: &SharedBytes) -> Result<Container, String> {
         let end = start.and_then(|start| start.checked_add(usize::try_from(entry.size()).ok()?));
         let bytes = start.zip(end).and_then(|(start, end)| input.cut(start..end));
         let bytes = bytes.ok_or_else(|| format!("its entry {name} reaches past the end: it is truncated"))?;
-        // PyTorch writes 0 where it was told not to compute checksums.
-        if entry.crc32() != 0 && crc32fast::hash(&bytes) != entry.crc32() {
+        // Each byte is hashed once at most.
+        stored += bytes.len();
+        if stored > input.len() {
+            return Err("its entries overlap".into());
+        }
+        let sum = crc32fast::hash(&bytes);
+        if entry.crc32() == 0 && sum != 0 {
+            let hint = "save it again after torch.serialization.set_crc32_options(True)";
+            return Err(format!("its entry {name} has no checksum\nhint: {hint}"));
+        }
+        if sum != entry.crc32() {
             return Err(format!("its entry {name} does not match its checksum"));
         }
         match key {
-            Some(key) => _ = storages.insert(key.to_string(), bytes),
+            Some(key) => {
+                if storages.insert(key.to_string(), bytes).is_some() {
+                    return Err(format!("it has more than one {name}"));
+                }
+            }
             None if name == BYTE_ORDER_ENTRY && &bytes[..] != b"little" => {
                 return Err("it was written on a big-endian machine".into());
+            }
+            None if name == PICKLE_ENTRY && pickle.is_some() => {
+                return Err("it has more than one data.pkl".into());
             }
             None if name == PICKLE_ENTRY => pickle = Some(Pickle::parse(&bytes)?),
             None => {}

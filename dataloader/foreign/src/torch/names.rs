@@ -29,7 +29,10 @@ impl TorchFile {
     /// these. Parameters that are tied are found under each of their names.
     pub fn tensors(&self, root: View<'_>) -> Result<Vec<NamedTensor>, String> {
         let mut walk = Walk { file: self, found: Vec::new(), visits: 0, open: HashSet::new() };
-        walk.visit(root, String::new(), 0)?;
+        let walked = walk.visit(root, String::new(), 0);
+        // What was not looked at any more may be why the walk failed.
+        root.check_work()?;
+        walked?;
         Ok(walk.found)
     }
 }
