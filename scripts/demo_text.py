@@ -14,7 +14,7 @@ import pathlib
 import sys
 
 EXTENSIONS = (".rs", ".md")
-CAP_BYTES = 60_000_000
+CAP_BYTES = 16_000_000
 ENOUGH_BYTES = 1_000_000
 # A crate with more than this is mostly generated bindings, which read alike.
 LARGEST_CRATE_BYTES = 5_000_000
