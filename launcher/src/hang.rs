@@ -1,5 +1,6 @@
 //! How this rank stands where its job hangs, for whoever wants to know afterwards.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -7,6 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use segue_cluster::{host_name, stacks};
 use segue_collectives::calls::{self, Recent};
 use segue_collectives::{deadline, print_line};
+use segue_publish::{empty_regular, make_own_folder};
 use serde_json::{Value, json};
 
 /// How long threads are asked where they are.
@@ -37,8 +39,8 @@ pub fn write_down() {
         "calls": calls::recent().iter().map(call).collect::<Vec<Value>>(),
     });
     // The process is about to end, and a thread may not answer: what is known comes first, and nobody waits for the disk.
-    let write = |told: &Value| std::fs::write(file, format!("{told:#}\n"));
-    let begun = file.parent().map_or(Ok(()), std::fs::create_dir_all).and_then(|()| write(&told));
+    let write = |told: &Value| empty_regular(file)?.write_all(format!("{told:#}\n").as_bytes());
+    let begun = file.parent().map_or(Ok(()), make_own_folder).and_then(|()| write(&told));
     told["threads"] = json!(stacks::of_threads(STACKS_WITHIN));
     let written = begun.and_then(|()| write(&told));
     print_line(&match written {

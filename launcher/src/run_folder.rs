@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use segue_configs::{Config, SinkKind};
-use segue_publish::{Claim, claim};
+use segue_publish::{Claim, claim, make_own_folder, open_lock, read_regular_text};
 use segue_trainer::TrainError;
 use segue_trainer::report::{
     CsvFile, EventFile, GoesOn, MetricRow, MetricsFile, MlflowRun, MlflowStore, Sink,
@@ -53,8 +53,8 @@ impl LogFile {
         let file = match self.file.take() {
             Some(file) => file,
             None => {
-                self.path.parent().map_or(Ok(()), fs::create_dir_all)?;
-                File::options().create(true).append(true).open(&self.path)?
+                self.path.parent().map_or(Ok(()), make_own_folder)?;
+                segue_publish::append_regular(&self.path)?
             }
         };
         Ok(self.file.insert(file))
@@ -83,7 +83,7 @@ pub fn lock(run: &Path) -> Result<File, Failure> {
 /// Refuses a folder with a `config.json` that is not a run's: the run's own would take the place of what says which model lies there.
 fn refuse_model(run: &Path) -> Result<(), Failure> {
     let path = run.join("config.json");
-    let text = fs::read_to_string(&path).unwrap_or_default();
+    let text = read_regular_text(&path).unwrap_or_default();
     let config: Value = serde_json::from_str(&text).unwrap_or_default();
     if text.trim().is_empty() || config["train"].is_object() {
         return Ok(());
@@ -100,8 +100,8 @@ pub fn lock_in(folder: &Path, run: &Path) -> Result<File, Failure> {
     refuse_model(run)?;
     let path = folder.join("lock");
     let open = || {
-        fs::create_dir_all(folder)?;
-        let file = File::create(&path)?;
+        if folder == run { fs::create_dir_all(run) } else { make_own_folder(folder) }?;
+        let file = open_lock(&path)?;
         // It may be a link to where there are locks.
         let place = fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
         Ok((claim(&file, &place)?, file))
@@ -396,6 +396,34 @@ mod tests {
         }
         assert_eq!(fs::read_to_string(&path).unwrap(), "a\nb\n");
         log().opened().unwrap();
+    }
+
+    #[test]
+    fn a_run_folder_changes_no_file_outside() {
+        let dir = tempfile::tempdir().unwrap();
+        let (run, other) = (dir.path().join("run"), dir.path().join("other"));
+        fs::create_dir_all(run.join("logs")).unwrap();
+        fs::create_dir_all(&other).unwrap();
+        let mine = other.join("rank-00000.jsonl");
+        fs::write(&mine, "mine").unwrap();
+        let link = |to: &Path, from: &str| std::os::unix::fs::symlink(to, run.join(from)).unwrap();
+        link(&mine, "lock");
+        link(&mine, "logs/rank-00000.jsonl");
+        lock(&run).unwrap();
+        let log =
+            |folder: &str| LogFile { path: run.join(folder).join("rank-00000.jsonl"), file: None }.opened();
+        let refused = log("logs").err().unwrap();
+        assert!(
+            refused.message.ends_with("logs/rank-00000.jsonl: it is a symbolic link"),
+            "{}",
+            refused.message
+        );
+        assert_eq!(refused.code, CANNOT_CREATE);
+        link(&other, "linked");
+        log("linked").err().unwrap();
+        lock_in(&run.join("linked"), &run).unwrap_err();
+        assert_eq!(fs::read_to_string(&mine).unwrap(), "mine");
+        assert_eq!(fs::read_dir(&other).unwrap().count(), 1);
     }
 
     #[test]

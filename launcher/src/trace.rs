@@ -10,6 +10,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use segue_collectives::{CollectiveError, Communicator, print_line};
 use segue_configs::Config;
+use segue_publish::{empty_regular, make_own_folder};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tracing::Subscriber;
@@ -129,8 +130,8 @@ impl Window {
         let removed = if comm.rank() == 0 { remove_all(&self.folder) } else { Ok(()) };
         let ahead_us = ahead_of_first(comm).map_err(io::Error::other)?;
         removed?;
-        fs::create_dir_all(&self.folder)?;
-        let lines = BufWriter::new(File::create(self.folder.join(file_name(comm.rank())))?);
+        make_own_folder(&self.folder)?;
+        let lines = BufWriter::new(empty_regular(&self.folder.join(file_name(comm.rank())))?);
         // At the same moment: creating a file may take long.
         let (mut open, began_us) = (Open { began: Instant::now(), lines }, now_us());
         open.line(&Header {
@@ -161,11 +162,8 @@ impl Window {
 
 /// Removes the files of all ranks.
 fn remove_all(folder: &Path) -> io::Result<()> {
-    let entries = match fs::read_dir(folder) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
-        entries => entries?,
-    };
-    for entry in entries {
+    make_own_folder(folder)?;
+    for entry in fs::read_dir(folder)? {
         let path = entry?.path();
         if path.extension().is_some_and(|ending| ending == "jsonl") {
             fs::remove_file(path)?;

@@ -13,6 +13,7 @@ mod faults;
 mod file;
 mod folder;
 mod lock;
+mod regular;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,6 +22,9 @@ pub use disk::{rename_durably, replace_link};
 pub use file::{FreshFile, TEMPORARY_SUFFIX, write_file, write_passing_file};
 pub use folder::{FreshFolder, clean_up};
 pub use lock::{Claim, claim, on_missing_locks};
+pub use regular::{
+    append_regular, empty_regular, make_own_folder, open_lock, open_regular, read_regular, read_regular_text,
+};
 
 /// Something could not be published.
 #[derive(Debug, thiserror::Error)]

@@ -1,8 +1,9 @@
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
 use segue_data_error::DataError;
+use segue_publish::{append_regular, open_regular};
 use serde::{Deserialize, Serialize};
 
 use crate::corpus::{CorpusInfo, ShardInfo, Split, SplitInfo};
@@ -64,7 +65,7 @@ impl Journal {
     pub(crate) fn open(scratch: &Path, output: &Path) -> Result<Journal, DataError> {
         let path = scratch.join(JOURNAL_FILE);
         let mut entries = Vec::new();
-        if let Ok(file) = File::open(&path) {
+        if let Ok(file) = open_regular(&path) {
             let lines = BufReader::new(file).lines().map_while(Result::ok);
             let read = lines.map_while(|line| serde_json::from_str::<Entry>(&line).ok());
             entries.extend(read.take_while(|entry| still_holds(entry, output)));
@@ -75,7 +76,7 @@ impl Journal {
             append_line(&mut text, entry, &path)?;
         }
         segue_publish::write_file(&path, &text)?;
-        let file = OpenOptions::new().append(true).open(&path).map_err(|e| DataError::write(&path, e))?;
+        let file = append_regular(&path).map_err(|e| DataError::write(&path, e))?;
         Ok(Journal { path, file, entries })
     }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rayon::ThreadPool;
 use segue_data_error::DataError;
-use segue_publish::{Claim, TEMPORARY_SUFFIX};
+use segue_publish::{Claim, TEMPORARY_SUFFIX, open_lock};
 use segue_tokenizer::{Tokenizer, TokenizerKind, TrainOptions};
 
 use super::encode::ChunkEncoder;
@@ -173,7 +173,7 @@ fn claim(output: &Path, scratch: &Path) -> Result<File, DataError> {
     loop {
         fs::create_dir_all(scratch).map_err(|e| DataError::folder(scratch, e))?;
         let failed = |e| DataError::write(&path, e);
-        let lock = File::create(&path).map_err(failed)?;
+        let lock = open_lock(&path).map_err(failed)?;
         match segue_publish::claim(&lock, &path).map_err(failed)? {
             // Without locks, whoever speaks to people is told of it.
             Claim::Ours | Claim::Unknown => return Ok(lock),

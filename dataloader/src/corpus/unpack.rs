@@ -5,7 +5,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use segue_data_error::DataError;
-use segue_publish::FreshFile;
+use segue_publish::{FreshFile, open_lock};
 
 use super::info::{Dtype, ShardInfo};
 use crate::shard::{HEADER_BYTES, missing_part};
@@ -40,11 +40,13 @@ pub(crate) fn unpack(
     let expected = expected
         .filter(|bytes| *bytes < u64::MAX)
         .ok_or_else(|| DataError::shard(stored, format!("corpus.json gives it {} tokens", shard.tokens)))?;
-    let is_there = || fs::metadata(&target).is_ok_and(|found| found.len() == expected);
+    let is_there =
+        || fs::symlink_metadata(&target).is_ok_and(|found| found.is_file() && found.len() == expected);
+    // Before anything in it is believed.
+    make_own_folder(&folder)?;
     if is_there() {
         return Ok(target);
     }
-    make_own_folder(&folder)?;
     let _lock = lock(&folder.join(format!("{name}.lock")))?;
     if !is_there() {
         unpack_to(&target, expected, stored, shard)?;
@@ -72,7 +74,7 @@ fn make_own_folder(folder: &Path) -> Result<(), DataError> {
 /// Waits until no other process of this host unpacks the same shard. The file stays: to remove it would let two in.
 fn lock(path: &Path) -> Result<File, DataError> {
     let failed = |e| DataError::write(path, e);
-    let file = File::options().create(true).truncate(false).write(true).open(path).map_err(failed)?;
+    let file = open_lock(path).map_err(failed)?;
     // On a file system without locks each process unpacks for itself, and the last one's file stays.
     _ = file.lock();
     Ok(file)

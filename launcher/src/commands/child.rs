@@ -98,7 +98,7 @@ pub async fn command<R>(
 
 /// The last line of the log, from byte `start` on, that tells of an error.
 fn last_error(log: &Path, start: u64) -> String {
-    let log = fs::read(log).unwrap_or_default();
+    let log = segue_publish::read_regular(log).unwrap_or_default();
     error_of(&String::from_utf8_lossy(log.get(start as usize..).unwrap_or_default()))
 }
 
@@ -120,7 +120,7 @@ pub fn note(log: &Path, line: &str) -> Result<(), Failure> {
 }
 
 fn append(path: &Path) -> std::io::Result<File> {
-    File::options().create(true).append(true).open(path)
+    segue_publish::append_regular(path)
 }
 
 /// Arguments of a training of `recipe` with `overrides`, in the folder `run`.

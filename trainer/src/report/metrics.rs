@@ -1,7 +1,8 @@
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
+use segue_publish::{append_regular, open_regular, read_regular};
 use serde_json::Value;
 
 use crate::TrainError;
@@ -35,7 +36,7 @@ impl MetricsFile {
                 segue_publish::write_file(&path, kept.as_bytes()).map_err(|e| write_error(e.source))?;
             }
         }
-        let file = OpenOptions::new().create(true).append(true).open(&path).map_err(write_error)?;
+        let file = append_regular(&path).map_err(write_error)?;
         let whole = file.metadata().map_err(write_error)?.len();
         Ok(Self { path, file, whole, of_step })
     }
@@ -76,7 +77,7 @@ impl MetricsFile {
 /// The rows of a run so far. A torn line is left out.
 pub fn read_metrics(run: &Path) -> Result<Vec<Value>, TrainError> {
     let path = run.join(FILE);
-    let bytes = fs::read(&path).map_err(|source| TrainError::Read { path, source })?;
+    let bytes = read_regular(&path).map_err(|source| TrainError::Read { path, source })?;
     Ok(bytes.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect())
 }
 
@@ -90,7 +91,7 @@ fn split_rows(
     let read_error = |source| TrainError::Read { path: path.into(), source };
     let (mut kept, mut superseded) = (String::new(), String::new());
     // A torn line may end within a character.
-    for line in BufReader::new(File::open(path).map_err(read_error)?).split(b'\n') {
+    for line in BufReader::new(open_regular(path).map_err(read_error)?).split(b'\n') {
         let line = line.map_err(read_error)?;
         let line = String::from_utf8_lossy(&line);
         let stays = |row: &Value| {
@@ -107,7 +108,7 @@ fn split_rows(
 }
 
 fn append(path: &Path, text: &str) -> std::io::Result<()> {
-    OpenOptions::new().create(true).append(true).open(path)?.write_all(text.as_bytes())
+    append_regular(path)?.write_all(text.as_bytes())
 }
 
 #[cfg(test)]

@@ -59,7 +59,7 @@ impl GoesOn {
 /// Keeps the lines of the file at `path` that `stays`, whose last line may be torn and is none then. A file that loses none is left alone.
 pub(super) fn keep_lines(path: &Path, stays: impl Fn(&str) -> bool) -> Result<(), TrainError> {
     let read_error = |source| TrainError::Read { path: path.into(), source };
-    let mut reader = match File::open(path) {
+    let mut reader = match segue_publish::open_regular(path) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         opened => BufReader::new(opened.map_err(read_error)?),
     };
@@ -82,7 +82,7 @@ pub(super) fn keep_lines(path: &Path, stays: impl Fn(&str) -> bool) -> Result<()
 pub(super) fn open_to_append(path: &Path) -> Result<File, TrainError> {
     let open = || {
         path.parent().map_or(Ok(()), fs::create_dir_all)?;
-        File::options().create(true).append(true).open(path)
+        segue_publish::append_regular(path)
     };
     open().map_err(|source| TrainError::Write { path: path.into(), source })
 }
