@@ -1,12 +1,13 @@
 //! Where the threads of this process are: what to look at where one hangs.
 //!
-//! The invariants of the unsafe code: the handler of the signal is installed once, before any signal is sent; it only walks its own
-//! thread's stack and hands the result over by one atomic pointer, which [`of_threads`] alone takes from, one caller at a time.
+//! The invariants of the unsafe code: the handler of the signal is installed once, before any signal is sent. It neither allocates nor
+//! locks, for the thread that it interrupts may be about to: it writes the addresses of its own thread's calls to one table of atomic
+//! numbers. [`of_threads`] alone asks, one caller at a time, and names the addresses.
 
-use std::backtrace::Backtrace;
+use std::ffi::c_void;
 use std::fs;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Mutex, Once, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,7 +17,19 @@ const PATIENCE: Duration = Duration::from_millis(200);
 /// Frames of the handler and of what leads to it.
 const MARK: &str = "__restore_rt";
 
-static TOLD: AtomicPtr<(i32, Backtrace)> = AtomicPtr::new(ptr::null_mut());
+/// Calls that a thread tells of at most.
+const MOST_CALLS: usize = 128;
+/// No thread is asked.
+const NOBODY: i32 = 0;
+/// A thread is telling.
+const TELLING: i32 = -1;
+/// A thread has told.
+const TOLD: i32 = -2;
+
+/// The thread that is asked, or how far it is.
+static ASKED: AtomicI32 = AtomicI32::new(NOBODY);
+/// Where each call of that thread goes on, the innermost first, and 0 behind the last.
+static CALLS: [AtomicUsize; MOST_CALLS] = [const { AtomicUsize::new(0) }; MOST_CALLS];
 
 /// Where a thread is.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -31,7 +44,7 @@ pub struct ThreadState {
     pub stack: Vec<String>,
 }
 
-/// Where all threads of this process are but the calling one; of those that are not asked before `within` is over, no stack. A last resort: a thread that is met within an allocation may stay there.
+/// Where all threads of this process are but the calling one; of those that are not asked before `within` is over, no stack.
 pub fn of_threads(within: Duration) -> Vec<ThreadState> {
     let begun = Instant::now();
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -59,32 +72,39 @@ fn state_of(id: i32, ask: bool) -> ThreadState {
 }
 
 fn stack_of(id: i32) -> Vec<String> {
-    TOLD.store(ptr::null_mut(), Ordering::SeqCst);
+    // One that began to tell and never came to an end has the table for good.
+    let free = |now| (now != TELLING).then_some(id);
+    if ASKED.fetch_update(Ordering::SeqCst, Ordering::SeqCst, free).is_err() {
+        return Vec::new();
+    }
     // SAFETY: a signal to a thread of this process, whose handler is installed; a thread that has ended is an error and no more.
     let sent = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), id, signal()) };
     let begun = Instant::now();
     while sent == 0 && begun.elapsed() < PATIENCE {
-        let told = TOLD.swap(ptr::null_mut(), Ordering::SeqCst);
-        if !told.is_null() {
-            // SAFETY: the handler made it of a box and has let go of it.
-            let (teller, stack) = *unsafe { Box::from_raw(told) };
-            // One that was asked before, and answers only now, is not this one.
-            if teller == id {
-                return frames(&stack.to_string());
-            }
+        if ASKED.load(Ordering::SeqCst) == TOLD {
+            let calls = CALLS.iter().map(|call| call.load(Ordering::SeqCst));
+            return named(calls.take_while(|call| *call != 0));
         }
         thread::sleep(Duration::from_millis(1));
     }
+    // It is not asked any more, unless it has just begun to tell.
+    let _ = ASKED.compare_exchange(id, NOBODY, Ordering::SeqCst, Ordering::SeqCst);
     Vec::new()
 }
 
-/// The functions of a backtrace as the standard library prints it.
-fn frames(text: &str) -> Vec<String> {
-    let named = text
-        .lines()
-        .filter_map(|line| line.trim().split_once(": "))
-        .filter(|(number, _)| number.parse::<u32>().is_ok());
-    let names: Vec<String> = named.map(|(_, name)| name.to_string()).collect();
+/// The functions that calls go on in, those of the handler left out.
+fn named(calls: impl Iterator<Item = usize>) -> Vec<String> {
+    let mut names = Vec::new();
+    for call in calls {
+        let before = names.len();
+        // Several, where functions are inlined.
+        backtrace::resolve(call as *mut c_void, |symbol| {
+            names.extend(symbol.name().map(|name| format!("{name:#}")));
+        });
+        if names.len() == before {
+            names.push("<unknown>".into());
+        }
+    }
     let behind = names
         .iter()
         .position(|name| name.contains(MARK) || name.contains("tell"))
@@ -100,6 +120,8 @@ fn signal() -> i32 {
 fn install() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
+        // What the first walk loads is there when a handler walks.
+        backtrace::trace(|_| false);
         // SAFETY: a zeroed action with a handler and an empty mask is a whole one; calls that it interrupts are begun again.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
@@ -114,13 +136,27 @@ fn install() {
 extern "C" fn tell(_: i32) {
     // SAFETY: the place of this thread's own error number, which whoever was interrupted may be about to read; the other call has no
     // conditions.
-    unsafe {
-        let errno = libc::__errno_location();
-        let before = *errno;
-        let told = Box::into_raw(Box::new((libc::gettid(), Backtrace::force_capture())));
-        TOLD.store(told, Ordering::SeqCst);
-        *errno = before;
+    let (errno, id) = unsafe { (libc::__errno_location(), libc::gettid()) };
+    // SAFETY: as above.
+    let before = unsafe { *errno };
+    // One that was asked long ago, and answers only now, is not meant.
+    if ASKED.compare_exchange(id, TELLING, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+        let mut told = 0;
+        // SAFETY: its lock is for the tables of names, which no walk without names reads.
+        unsafe {
+            backtrace::trace_unsynchronized(|frame| {
+                CALLS[told].store(frame.ip() as usize, Ordering::SeqCst);
+                told += 1;
+                told < MOST_CALLS
+            });
+        }
+        if let Some(behind) = CALLS.get(told) {
+            behind.store(0, Ordering::SeqCst);
+        }
+        ASKED.store(TOLD, Ordering::SeqCst);
     }
+    // SAFETY: as above.
+    unsafe { *errno = before };
 }
 
 #[cfg(test)]
