@@ -47,5 +47,5 @@ pub use communicator::Communicator;
 pub use error::CollectiveError;
 pub use giving_up::GivingUp;
 pub use slowed::Slowed;
-pub use stderr::print_line;
+pub use stderr::{print_line, printable};
 pub use watched::Watched;

@@ -21,7 +21,7 @@ use std::path::Path;
 
 use clap::{Parser, Subcommand};
 use failure::{BAD_CONFIG, Failure, IO_FAILED, USAGE};
-use output::Output;
+use output::{Output, json_line};
 use rustix::fs::Mode;
 use segue_cluster::Preemption;
 use segue_collectives::deadline::end_now;
@@ -225,7 +225,9 @@ fn missing_locks(path: &Path) -> String {
 /// Prints the result. A command may name another exit code than 0 in it.
 fn finish(result: &Value, print: bool) -> u8 {
     let code = result.get("exit_code").and_then(Value::as_u64).unwrap_or(0);
-    let Some(Err(error)) = print.then(|| writeln!(std::io::stdout(), "{result}")) else { return code as u8 };
+    let Some(Err(error)) = print.then(|| writeln!(std::io::stdout(), "{}", json_line(result))) else {
+        return code as u8;
+    };
     // Who reads no more wants no word of it.
     if error.kind() != ErrorKind::BrokenPipe {
         print_line(&Failure::new(IO_FAILED, format!("cannot write to stdout: {error}")).text(None));
@@ -238,7 +240,7 @@ fn report(failure: &Failure, rank: usize, json: bool) {
     print_line(&failure.text((rank > 0).then_some(rank)));
     if json {
         // The exit code says it too, were stdout closed.
-        let _ = writeln!(std::io::stdout(), "{}", failure.json(rank));
+        let _ = writeln!(std::io::stdout(), "{}", json_line(&failure.json(rank)));
     }
 }
 

@@ -1,4 +1,4 @@
-//! Output for people: lines and progress bars on stderr. JSON on stdout is written by `main` alone.
+//! Output for people: lines and progress bars on stderr, and the form of the JSON on stdout, which `main` alone writes.
 
 use std::fmt::Write;
 use std::fs::{File, OpenOptions};
@@ -9,10 +9,31 @@ use std::time::Duration;
 
 use console::Term;
 use indicatif::{HumanBytes, HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
-use segue_collectives::print_line;
+use segue_collectives::{print_line, printable};
+use serde_json::Value;
 
 /// Redraws of a bar a second, at most.
 const REDRAWS: u8 = 8;
+
+/// A value on one line, without the control characters that JSON leaves as they are: DEL, and those above it, which a terminal may obey.
+pub fn json_line(value: &Value) -> String {
+    let text = value.to_string();
+    if !text.contains(is_left_by_json) {
+        return text;
+    }
+    // They stand within strings alone.
+    text.chars().fold(String::with_capacity(text.len()), |mut line, c| {
+        match is_left_by_json(c) {
+            true => line.push_str(&format!("\\u{:04x}", u32::from(c))),
+            false => line.push(c),
+        }
+        line
+    })
+}
+
+fn is_left_by_json(c: char) -> bool {
+    c >= '\u{7f}' && c.is_control()
+}
 
 /// What a progress bar counts.
 #[derive(Debug, Clone, Copy)]
@@ -43,7 +64,7 @@ impl Output {
         }
         let bar = self.bar.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         match &*bar {
-            Some(bar) if !bar.is_hidden() => bar.println(text),
+            Some(bar) if !bar.is_hidden() => bar.println(printable(text)),
             _ => print_line(text),
         }
     }
@@ -54,7 +75,7 @@ impl Output {
         let bar = ProgressBar::with_draw_target(Some(total), target);
         let begun = Arc::new(AtomicU64::new(0));
         bar.set_style(style(unit, begun.clone()));
-        bar.set_prefix(label.to_string());
+        bar.set_prefix(printable(label).into_owned());
         *self.bar.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(bar.clone());
         Progress { output: self, bar, begun }
     }
@@ -127,7 +148,7 @@ impl Progress<'_> {
 
     /// Text at the end of the bar.
     pub fn message(&self, text: &str) {
-        self.bar.set_message(text.to_string());
+        self.bar.set_message(printable(text).into_owned());
     }
 
     /// Starts counting from work that was done before: it does not count towards the time left.
@@ -169,6 +190,14 @@ fn launcher_terminal() -> Option<(File, File)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn json_on_a_terminal_gives_it_nothing_to_obey() {
+        let value = serde_json::json!({ "na\u{9b}2Jme": "a\u{1b}[2J\u{7f}ü" });
+        let line = json_line(&value);
+        assert_eq!(line, r#"{"na\u009b2Jme":"a\u001b[2J\u007fü"}"#);
+        assert_eq!(serde_json::from_str::<Value>(&line).unwrap(), value);
+    }
 
     #[test]
     fn the_time_left_is_told_once_a_bar_has_moved() {
