@@ -37,7 +37,9 @@ pub const INTERRUPTED: u8 = 130;
 pub fn of_read(error: &io::Error) -> u8 {
     use io::ErrorKind::*;
     match error.kind() {
-        NotFound | PermissionDenied | IsADirectory | NotADirectory | InvalidFilename => NO_INPUT,
+        NotFound | PermissionDenied | IsADirectory | NotADirectory | InvalidFilename | InvalidInput => {
+            NO_INPUT
+        }
         // The standard library's word for a text that is not UTF-8.
         InvalidData => BAD_DATA,
         _ => IO_FAILED,
@@ -48,8 +50,8 @@ pub fn of_read(error: &io::Error) -> u8 {
 pub fn of_write(error: &io::Error) -> u8 {
     use io::ErrorKind::*;
     match error.kind() {
-        AlreadyExists | CrossesDevices | InvalidFilename | IsADirectory | NotADirectory | NotFound
-        | PermissionDenied | ReadOnlyFilesystem => CANNOT_CREATE,
+        AlreadyExists | CrossesDevices | InvalidFilename | InvalidInput | IsADirectory | NotADirectory
+        | NotFound | PermissionDenied | ReadOnlyFilesystem => CANNOT_CREATE,
         _ => IO_FAILED,
     }
 }
@@ -68,6 +70,8 @@ mod tests {
             (IsADirectory, 66, 73),
             (NotADirectory, 66, 73),
             (InvalidFilename, 66, 73),
+            // A pipe or a device in the place of a file.
+            (InvalidInput, 66, 73),
             (InvalidData, 65, 74),
             (ReadOnlyFilesystem, 74, 73),
             (AlreadyExists, 74, 73),

@@ -51,7 +51,7 @@ impl Tail {
     }
 
     fn read_on(&mut self) -> io::Result<News> {
-        let mut file = match File::open(&self.path) {
+        let mut file = match segue_publish::open_regular(&self.path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 let fresh = self.file.is_some();
                 *self = Self::new(&self.path);

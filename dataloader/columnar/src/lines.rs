@@ -1,4 +1,3 @@
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -54,7 +53,9 @@ impl TextLines {
     pub fn open(path: &Path, column: &str, read: Arc<AtomicU64>) -> Result<TextLines, DataError> {
         let failed = |e| failure(path, e);
         let format = Format::of(path).unwrap_or(Format::Parquet);
-        let opened = File::open(path).and_then(Contents::of_file).map_err(|e| DataError::read(path, e))?;
+        let opened = segue_publish::open_regular(path)
+            .and_then(Contents::of_file)
+            .map_err(|e| DataError::read(path, e))?;
         let mut file = ColumnarFile::open(&opened, format).map_err(failed)?;
         let found = text_column(file.fields(), column).map_err(|why| DataError::foreign(path, why))?;
         file.select(std::slice::from_ref(&found)).map_err(failed)?;

@@ -17,7 +17,7 @@ pub struct SharedBytes {
 impl SharedBytes {
     /// Maps a whole file.
     pub fn map(path: &Path) -> Result<Self, DataError> {
-        File::open(path).and_then(Self::of_file).map_err(|e| DataError::read(path, e))
+        segue_publish::open_regular(path).and_then(Self::of_file).map_err(|e| DataError::read(path, e))
     }
 
     /// Maps a file, or reads it where it cannot be mapped: pipes, and some file systems' files.

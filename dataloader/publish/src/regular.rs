@@ -15,7 +15,8 @@ const MODE: u32 = 0o666;
 /// # Errors
 ///
 /// What the system refused; `AlreadyExists` for a link to a folder.
-pub fn make_own_folder(path: &Path) -> io::Result<()> {
+pub fn make_own_folder(path: impl AsRef<Path>) -> io::Result<()> {
+    let path = path.as_ref();
     fs::create_dir_all(path)?;
     match path.is_symlink() {
         true => Err(is_a_link()),
@@ -28,8 +29,8 @@ pub fn make_own_folder(path: &Path) -> io::Result<()> {
 /// # Errors
 ///
 /// What the system refused; `InvalidInput` for what is not a regular file.
-pub fn open_regular(path: &Path) -> io::Result<File> {
-    open_with(path, OFlags::RDONLY)
+pub fn open_regular(path: impl AsRef<Path>) -> io::Result<File> {
+    open_with(path.as_ref(), OFlags::RDONLY)
 }
 
 /// The bytes of the regular file at `path`: as many as it had when it was opened.
@@ -37,7 +38,7 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
 /// # Errors
 ///
 /// See [`open_regular`].
-pub fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
+pub fn read_regular(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
     let file = open_regular(path)?;
     let (length, mut bytes) = (file.metadata()?.len(), Vec::new());
     file.take(length).read_to_end(&mut bytes)?;
@@ -49,7 +50,7 @@ pub fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
 /// # Errors
 ///
 /// See [`open_regular`]; `InvalidData` for what is not UTF-8.
-pub fn read_regular_text(path: &Path) -> io::Result<String> {
+pub fn read_regular_text(path: impl AsRef<Path>) -> io::Result<String> {
     String::from_utf8(read_regular(path)?)
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "stream did not contain valid UTF-8"))
 }
@@ -59,7 +60,8 @@ pub fn read_regular_text(path: &Path) -> io::Result<String> {
 /// # Errors
 ///
 /// What the system refused; `AlreadyExists` for a link, `InvalidInput` for what is not a regular file.
-pub fn append_regular(path: &Path) -> io::Result<File> {
+pub fn append_regular<P: AsRef<Path>>(path: P) -> io::Result<File> {
+    let path = path.as_ref();
     refuse_link(path, open_with(path, OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::NOFOLLOW))
 }
 
@@ -68,7 +70,8 @@ pub fn append_regular(path: &Path) -> io::Result<File> {
 /// # Errors
 ///
 /// See [`append_regular`].
-pub fn empty_regular(path: &Path) -> io::Result<File> {
+pub fn empty_regular<P: AsRef<Path>>(path: P) -> io::Result<File> {
+    let path = path.as_ref();
     let file = refuse_link(path, open_with(path, OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW))?;
     file.set_len(0)?;
     Ok(file)
@@ -79,8 +82,8 @@ pub fn empty_regular(path: &Path) -> io::Result<File> {
 /// # Errors
 ///
 /// What the system refused; `InvalidInput` for what is not a regular file.
-pub fn open_lock(path: &Path) -> io::Result<File> {
-    open_with(path, OFlags::WRONLY | OFlags::CREATE)
+pub fn open_lock(path: impl AsRef<Path>) -> io::Result<File> {
+    open_with(path.as_ref(), OFlags::WRONLY | OFlags::CREATE)
 }
 
 /// Without waiting for the other end of a pipe.
@@ -110,6 +113,7 @@ fn is_a_link() -> io::Error {
 mod tests {
     use std::io::{ErrorKind, Write};
     use std::os::unix::fs::symlink;
+    use std::path::PathBuf;
 
     use super::*;
 
@@ -132,8 +136,8 @@ mod tests {
     fn nothing_is_written_through_a_link() {
         let dir = folder();
         for link in ["to-file", "to-pipe", "to-zeros", "to-none"] {
-            for open in [append_regular, empty_regular] {
-                let error = open(&dir.path().join(link)).unwrap_err();
+            for open in [append_regular::<PathBuf>, empty_regular::<PathBuf>] {
+                let error = open(dir.path().join(link)).unwrap_err();
                 assert_eq!(
                     (error.kind(), error.to_string().as_str()),
                     (ErrorKind::AlreadyExists, "it is a symbolic link")
@@ -174,8 +178,8 @@ mod tests {
             let error = read_regular(&dir.path().join(link)).unwrap_err();
             assert_eq!(error.to_string(), "it is not a regular file", "{link}");
         }
-        for open in [append_regular, empty_regular] {
-            open(&dir.path().join("pipe")).unwrap_err();
+        for open in [append_regular::<PathBuf>, empty_regular::<PathBuf>] {
+            open(dir.path().join("pipe")).unwrap_err();
         }
         assert_eq!(read_regular(dir.path()).unwrap_err().kind(), ErrorKind::IsADirectory);
         assert_eq!(read_regular_text(&dir.path().join("to-file")).unwrap(), "kept");

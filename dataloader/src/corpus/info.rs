@@ -1,6 +1,5 @@
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -206,7 +205,7 @@ impl CorpusInfo {
     /// Reads `corpus.json` of a folder and checks that it is of this format and unaltered.
     pub(crate) fn read(dir: &Path) -> Result<CorpusInfo, DataError> {
         let path = dir.join(CORPUS_FILE);
-        let text = fs::read(&path).map_err(|source| match source.kind() {
+        let text = segue_publish::read_regular(&path).map_err(|source| match source.kind() {
             std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory => DataError::Missing {
                 path: path.clone(),
                 why: if super::open::is_unfinished(dir) {

@@ -303,7 +303,7 @@ fn compare_index_header(path: &Path, header: &IndexHeader, shard: &ShardInfo) ->
 }
 
 fn open_part(path: &Path) -> Result<File, DataError> {
-    File::open(path).map_err(|e| crate::shard::missing_part(path, e))
+    segue_publish::open_regular(path).map_err(|e| crate::shard::missing_part(path, e))
 }
 
 fn check_size(path: &Path, file: &File, expected: u64) -> Result<(), DataError> {

@@ -83,7 +83,7 @@ fn lock(path: &Path) -> Result<File, DataError> {
 /// Unpacks `stored` to `target`, which will have `expected` bytes.
 fn unpack_to(target: &Path, expected: u64, stored: &Path, shard: &ShardInfo) -> Result<(), DataError> {
     tracing::info!(shard = %stored.display(), bytes = expected, "decompressing a shard");
-    let input = File::open(stored).map_err(|e| missing_part(stored, e))?;
+    let input = segue_publish::open_regular(stored).map_err(|e| missing_part(stored, e))?;
     let mut input = zstd::Decoder::new(input).map_err(|e| DataError::read(stored, e))?;
     let failed = |e: io::Error| DataError::write(target, e);
     let mut output = FreshFile::create(target).map_err(|e| failed(e.source))?;

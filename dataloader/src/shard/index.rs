@@ -1,4 +1,3 @@
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use memmap2::Mmap;
@@ -119,7 +118,7 @@ pub(crate) struct MappedIndex {
 
 impl MappedIndex {
     pub(crate) fn open(path: &Path) -> Result<MappedIndex, DataError> {
-        let file = File::open(path).map_err(|e| missing_part(path, e))?;
+        let file = segue_publish::open_regular(path).map_err(|e| missing_part(path, e))?;
         // SAFETY: the map is read-only; files of a finished corpus are never written in place (they are renamed
         // into it whole), so the bytes under the map do not change while it lives.
         let map = unsafe { Mmap::map(&file) }.map_err(|e| DataError::read(path, e))?;

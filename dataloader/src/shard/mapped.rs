@@ -1,4 +1,3 @@
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use memmap2::Mmap;
@@ -19,7 +18,7 @@ pub(crate) struct MappedShard {
 impl MappedShard {
     /// Maps a shard after checking its header and its size.
     pub(crate) fn open(path: &Path) -> Result<MappedShard, DataError> {
-        let file = File::open(path).map_err(|e| missing_part(path, e))?;
+        let file = segue_publish::open_regular(path).map_err(|e| missing_part(path, e))?;
         // SAFETY: the map is read-only; files of a finished corpus are never written in place (they are renamed
         // into it whole), so the bytes under the map do not change while it lives.
         let map = unsafe { Mmap::map(&file) }.map_err(|e| DataError::read(path, e))?;

@@ -1,4 +1,4 @@
-use std::fs::{self, File};
+use std::fs;
 use std::path::Path;
 
 use segue_data_error::DataError;
@@ -28,6 +28,6 @@ impl FileInfo {
 fn hash_of(path: &Path) -> Result<blake3::Hash, DataError> {
     let failed = |e| DataError::read(path, e);
     let mut hasher = blake3::Hasher::new();
-    hasher.update_reader(File::open(path).map_err(failed)?).map_err(failed)?;
+    hasher.update_reader(segue_publish::open_regular(path).map_err(failed)?).map_err(failed)?;
     Ok(hasher.finalize())
 }

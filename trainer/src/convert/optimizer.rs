@@ -158,7 +158,7 @@ fn powers(bundle: &Bundle) -> Result<Option<[f32; 2]>, TrainError> {
 /// Of a folder: what a conversion has noted there, or a run.
 fn of_folder(folder: &Path) -> OptimizerState {
     let json = |name: &str| -> Value {
-        let text = std::fs::read(folder.join(name)).unwrap_or_default();
+        let text = segue_publish::read_regular(folder.join(name)).unwrap_or_default();
         serde_json::from_slice(&text).unwrap_or_default()
     };
     if let Ok(noted) = OptimizerState::deserialize(&json(REPORT)["optimizer"]) {

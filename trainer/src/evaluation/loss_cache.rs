@@ -23,7 +23,7 @@ impl LossCache {
     /// The losses under `key`, if there are `count` of them. A file that is not what it should be counts
     /// as absent.
     pub fn get(&self, key: &Value, count: usize) -> Option<Vec<f64>> {
-        let text = fs::read(self.path(key)).ok()?;
+        let text = segue_publish::read_regular(self.path(key)).ok()?;
         let stored: Value = serde_json::from_slice(&text).ok()?;
         let losses: Vec<f64> = serde_json::from_value(stored.get("losses")?.clone()).ok()?;
         (stored.get("key")? == key && losses.len() == count).then_some(losses)
@@ -48,7 +48,7 @@ pub fn weights_fingerprint(folder: &Path) -> Result<String, TrainError> {
     for name in ["config.json", "model.safetensors"] {
         let path = folder.join(name);
         let read = |source| TrainError::Read { path: path.clone(), source };
-        hasher.update_reader(fs::File::open(&path).map_err(read)?).map_err(read)?;
+        hasher.update_reader(segue_publish::open_regular(&path).map_err(read)?).map_err(read)?;
     }
     Ok(hasher.finalize().to_hex().to_string())
 }

@@ -170,7 +170,7 @@ fn yaml(fields: &BTreeMap<&'static str, Value>) -> String {
 
 /// When the run began, in milliseconds, as its folder tells.
 fn started(folder: &Path) -> Option<u64> {
-    let meta = fs::read_to_string(folder.join("meta.yaml")).ok()?;
+    let meta = segue_publish::read_regular_text(folder.join("meta.yaml")).ok()?;
     meta.lines().find_map(|line| line.strip_prefix("start_time: ")?.parse().ok())
 }
 

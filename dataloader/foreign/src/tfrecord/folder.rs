@@ -139,6 +139,6 @@ fn json_files(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
 }
 
 fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, DataError> {
-    let text = fs::read(path).map_err(|e| DataError::read(path, e))?;
+    let text = segue_publish::read_regular(path).map_err(|e| DataError::read(path, e))?;
     serde_json::from_slice(&text).map_err(|e| DataError::foreign(path, e.to_string()))
 }

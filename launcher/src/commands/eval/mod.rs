@@ -346,7 +346,7 @@ pub fn open_corpus(model: &Path, named: Option<&Path>) -> Result<Corpus, Failure
 
 fn recorded_corpus(model: &Path) -> Result<PathBuf, Failure> {
     let record = model.join("config.json");
-    let text = std::fs::read_to_string(&record).unwrap_or_default();
+    let text = segue_publish::read_regular_text(&record).unwrap_or_default();
     let corpus = serde_json::from_str::<Value>(&text)
         .ok()
         .and_then(|c| Some(c["data"]["corpus"].as_str()?.to_string()));

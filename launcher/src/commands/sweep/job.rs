@@ -2,7 +2,6 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use segue_cluster::pool::Runner;
@@ -116,7 +115,7 @@ fn recorded_name(record: &Path, runs: &Path) -> Option<String> {
 
 /// The record in a file, null where there is none that can be read: it is then made again.
 fn read(record: &Path) -> Value {
-    let text = fs::read_to_string(record).unwrap_or_default();
+    let text = segue_publish::read_regular_text(record).unwrap_or_default();
     serde_json::from_str(&text).unwrap_or_default()
 }
 

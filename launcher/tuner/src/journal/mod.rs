@@ -3,7 +3,6 @@
 mod identity;
 mod lines;
 
-use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -57,7 +56,7 @@ impl Journal {
             reruns: Vec::new(),
             failures: Vec::new(),
         };
-        let text = match fs::read_to_string(path) {
+        let text = match segue_publish::read_regular_text(path) {
             Ok(text) => text,
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 let Identity { name, of } = study.clone();

@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::fs;
 
 use segue_configs::study::SearchKind;
 use serde_json::json;

@@ -2,7 +2,6 @@
 //! checkpoint.
 
 use std::collections::HashMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use segue_configs::{Config, ModelConfig};
@@ -46,7 +45,7 @@ impl ModelFolder {
             notes.push(format!("model: {}", folder.display()));
         }
         let file = folder.join("config.json");
-        let text = fs::read_to_string(&file).map_err(read_error(&file))?;
+        let text = segue_publish::read_regular_text(&file).map_err(read_error(&file))?;
         let mut config = MODELS.from_hugging_face(&text, &file.display().to_string())?;
         let Some(family) = of(&config).language else {
             let what =
@@ -90,7 +89,7 @@ impl ModelFolder {
             config["train"].is_object() && config["task"]["name"].as_str().unwrap_or_default().is_empty()
         };
         let of_run = told.into_iter().find_map(|(path, pointer)| {
-            let value: Value = serde_json::from_str(&fs::read_to_string(&path).ok()?).ok()?;
+            let value: Value = serde_json::from_str(&segue_publish::read_regular_text(&path).ok()?).ok()?;
             let config = value.pointer(pointer).filter(reads_text)?;
             Some((config.clone(), path))
         });

@@ -1,6 +1,5 @@
 //! Predictions of a trained model.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use segue_graph::SparseRows;
@@ -30,7 +29,7 @@ impl Predictor {
     pub fn open(path: &Path) -> Result<Self, TrainError> {
         let (folder, _) = locate(path)?;
         let file = folder.join("config.json");
-        let text = fs::read_to_string(&file).map_err(read_error(&file))?;
+        let text = segue_publish::read_regular_text(&file).map_err(read_error(&file))?;
         let model = MODELS.from_hugging_face(&text, &file.display().to_string())?;
         let Some(config) = model.get::<PlanetoidConfig>() else {
             let what = format!("it holds a {}, which does not classify nodes", model.model_type());
@@ -41,7 +40,7 @@ impl Predictor {
         let weights =
             specs.iter().map(|spec| stored.take(&spec.name, &spec.shape)).collect::<Result<_, _>>()?;
         let parameters = Parameters::from_tensors(specs, weights, Kind::Float);
-        let state = fs::read_to_string(folder.join(STATE)).unwrap_or_default();
+        let state = segue_publish::read_regular_text(folder.join(STATE)).unwrap_or_default();
         let state: Value = serde_json::from_str(&state).unwrap_or_default();
         let text = |pointer: &str| state.pointer(pointer).and_then(Value::as_str);
         let trained_on = text("/config/data/corpus").zip(text("/corpus"));
