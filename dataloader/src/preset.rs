@@ -2,6 +2,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use segue_data_error::DataError;
+use segue_tokenizer::TextCut;
 use serde::{Deserialize, Serialize};
 
 use crate::build::Documents;
@@ -140,11 +141,16 @@ impl Preset {
 }
 
 impl Layout {
-    pub(crate) fn cut(self) -> Cut {
+    /// Where the text may be cut, for what cuts it itself where `text_cut` says.
+    pub(crate) fn cut(self, text_cut: TextCut) -> Cut {
         match self {
-            Layout::Lines { .. } | Layout::Running { .. } => Cut::Lines,
+            Layout::Lines { .. } => Cut::Lines(text_cut),
+            // Sentences and marks of WikiText's tokenisation are found in whole lines.
+            Layout::Running { documents: Documents::BeginAtTitles, .. }
+            | Layout::Running { split_sentences: true, .. } => Cut::Lines(text_cut.nowhere()),
+            Layout::Running { .. } => Cut::Lines(text_cut),
             Layout::Records => Cut::Records,
-            Layout::Documents => Cut::Documents,
+            Layout::Documents => Cut::Documents(text_cut),
             Layout::Bytes => Cut::Bytes,
         }
     }

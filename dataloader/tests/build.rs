@@ -368,12 +368,16 @@ fn bad_input_is_named_with_its_place() {
         65,
         &["latin1.txt", "byte 8", "UTF-8"],
     );
-    check(fails(Preset::Jsonl, "bad.jsonl", TokenizerKind::Word), 65, &["bad.jsonl", "byte 16", "\"text\""]);
-    check(fails(Preset::Jsonl, "latin1.jsonl", TokenizerKind::Byte), 65, &["byte 36", "not UTF-8"]);
+    check(fails(Preset::Jsonl, "bad.jsonl", TokenizerKind::Word), 65, &["bad.jsonl, line 2: ", "\"text\""]);
+    check(
+        fails(Preset::Jsonl, "latin1.jsonl", TokenizerKind::Byte),
+        65,
+        &["latin1.jsonl, line 2: it is not UTF-8 at byte 23 of the line"],
+    );
     check(
         fails(Preset::Jsonl, "half.jsonl", TokenizerKind::Word),
         65,
-        &["half.jsonl", "byte 0", "surrogate"],
+        &["half.jsonl, line 1: ", "surrogate"],
     );
     check(fails(Preset::Documents, "cut.gz", TokenizerKind::Word), 65, &["cut.gz", "damaged or truncated"]);
     check(fails(Preset::Documents, "empty.txt", TokenizerKind::Word), 65, &["empty"]);

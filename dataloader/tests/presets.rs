@@ -246,8 +246,7 @@ fn records_may_begin_with_a_mark_and_hold_what_is_not_text() {
     let output = folder.path().join("corpus");
     let mut options = options(Preset::Jsonl, TokenizerKind::Char, &sources, &output);
     let error = build(&options, &()).unwrap_err();
-    // Behind 3 bytes of the mark, 27 of the first line, and 10 of the second.
-    assert!(error.to_string().ends_with("2 is not UTF-8 at byte 40"), "{error}");
+    assert!(error.to_string().ends_with("2, line 2: it is not UTF-8 at byte 11 of the line"), "{error}");
     options.invalid_utf8 = InvalidUtf8::Replace;
     let info = build(&options, &()).unwrap();
     assert_eq!(names(&output, Split::Train).concat(), "a<eos>b<eos>\u{FFFD}\u{FFFD}\u{FFFD}\u{1F600}<eos>");

@@ -334,6 +334,15 @@ impl From<segue_publish::PublishError> for DataError {
     }
 }
 
+/// A text without the byte-order mark that some programs write at the beginning of a file: it is no part of the text.
+///
+/// ```
+/// assert_eq!(segue_data_error::without_mark(b"\xEF\xBB\xBFa"), b"a");
+/// ```
+pub fn without_mark(text: &[u8]) -> &[u8] {
+    text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(text)
+}
+
 /// The reason at the end of a sentence, where there is one.
 fn because(why: &str) -> String {
     match advice::fact(why) {

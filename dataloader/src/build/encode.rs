@@ -85,31 +85,18 @@ impl<'a> ChunkEncoder<'a> {
             },
         };
         let size = for_each_unit(&self.reading, self.sources, chunk, &mut |unit| {
-            self.encode_unit(encoder, chunk, &unit, &mut sink)
+            self.encode_unit(encoder, &unit, &mut sink)
         })?;
         let mut encoded = sink.finish();
         encoded.size = size;
         Ok(encoded)
     }
 
-    fn encode_unit(
-        &self,
-        encoder: &mut Encoder<'a>,
-        chunk: &Chunk,
-        unit: &Unit<'_>,
-        sink: &mut Sink,
-    ) -> Result<(), DataError> {
+    fn encode_unit(&self, encoder: &mut Encoder<'a>, unit: &Unit<'_>, sink: &mut Sink) -> Result<(), String> {
         if unit.begins_document {
             sink.encoded.documents.push(sink.position());
         }
-        let unfit = |why: String| {
-            let part = &chunk.parts[0];
-            DataError::BadInput {
-                path: self.sources[part.begin.source].path.clone(),
-                offset: part.begin.offset,
-                why: format!("the tokenizer cannot encode text that begins in the mebibyte here: {why}"),
-            }
-        };
+        let unfit = |why: String| format!("the tokenizer cannot encode the text that begins here: {why}");
         match unit.text {
             Content::Line(line) => {
                 sink.begin_line(unit);

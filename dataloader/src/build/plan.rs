@@ -12,7 +12,7 @@ use crate::corpus::Split;
 use crate::preset::Preset;
 
 /// Version of the files in a build's own folder; another version's build is begun anew.
-const PLAN_VERSION: u32 = 2;
+const PLAN_VERSION: u32 = 3;
 /// Name of the plan in a build's own folder.
 pub(crate) const PLAN_FILE: &str = "plan.json";
 

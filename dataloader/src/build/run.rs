@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use rayon::ThreadPool;
 use segue_data_error::DataError;
 use segue_publish::{Claim, TEMPORARY_SUFFIX, open_lock};
-use segue_tokenizer::{Tokenizer, TokenizerKind, TrainOptions};
+use segue_tokenizer::{TextCut, Tokenizer, TokenizerKind, TrainOptions};
 
 use super::encode::ChunkEncoder;
 use super::inputs::{STDIN_FILE, Stretch, stretches};
@@ -211,8 +211,8 @@ fn clear(output: &Path, scratch: &Path) -> Result<(), DataError> {
     Ok(())
 }
 
-/// How a preset's text is read for a tokenizer of some kind.
-pub(crate) fn reading(options: &BuildOptions, stretch: &Stretch, byte_tokenizer: bool) -> Reading {
+/// How a preset's text is read for a tokenizer of some kind that lets it be cut so.
+fn reading(options: &BuildOptions, stretch: &Stretch, kind: TokenizerKind, text_cut: TextCut) -> Reading {
     let coded = matches!(options.tokenizer, TokenizerChoice::Preset);
     let mut layout = options.preset.layout();
     if let Layout::Running { split_sentences, .. } = &mut layout {
@@ -221,7 +221,8 @@ pub(crate) fn reading(options: &BuildOptions, stretch: &Stretch, byte_tokenizer:
     Reading {
         layout,
         invalid_utf8: options.invalid_utf8,
-        raw: byte_tokenizer,
+        text_cut,
+        raw: kind == TokenizerKind::Byte,
         trim: options.preset == Preset::Text8 && coded,
         filter: stretch.filter,
     }
@@ -271,10 +272,9 @@ impl Build<'_> {
     }
 
     fn train(&self, plan: &Plan, train: &TrainOptions, all_splits: bool) -> Result<Tokenizer, DataError> {
-        let is_byte = train.kind == TokenizerKind::Byte;
+        let reading = |stretch| reading(self.options, stretch, train.kind, train.text_cut());
         let wanted = plan.splits.iter().filter(|(split, _)| all_splits || **split == Split::Train);
-        let texts: Vec<_> =
-            wanted.map(|(_, stretch)| (stretch, reading(self.options, stretch, is_byte))).collect();
+        let texts: Vec<_> = wanted.map(|(_, stretch)| (stretch, reading(stretch))).collect();
         train_on(&texts, train, &self.pool, self.observer)
     }
 
@@ -293,7 +293,7 @@ impl Build<'_> {
             entry.add_to(&mut info);
             at = entry.after;
         }
-        let reading = reading(self.options, stretch, tokenizer.kind() == TokenizerKind::Byte);
+        let reading = reading(self.options, stretch, tokenizer.kind(), tokenizer.text_cut());
         let encoder = ChunkEncoder::new(tokenizer, reading, &stretch.sources, !self.options.no_eod);
         let mut shards = SplitWriter {
             split,
@@ -308,7 +308,7 @@ impl Build<'_> {
         };
         let (observer, already) = (self.observer, stretch.file_bytes_before(stretch.begin));
         observer.stage(Stage::Encoding(split), stretch.file_bytes());
-        let mut reader = stretch.reader(reading.layout.cut(), at);
+        let mut reader = stretch.reader(reading.cut(), at);
         in_order(
             &self.pool,
             &mut reader,

@@ -20,9 +20,11 @@ pub(crate) enum Documents {
     BeginAtTitles,
 }
 
-/// Calls `each` with the sentences of a part, and with the end of every document. The end of a file ends a document.
+/// Calls `each` with the sentences of a part, whose text begins at `offset` of its file, and with the end of every document. The end of a file
+/// ends a document.
 pub(super) fn for_each_sentence(
     part: &Part,
+    offset: u64,
     text: &str,
     documents: Documents,
     split_sentences: bool,
@@ -38,7 +40,10 @@ pub(super) fn for_each_sentence(
     };
     let mut after_blank = begin.after_blank || part.starts_file;
     let mut lines = text.split_inclusive('\n').peekable();
+    let mut after = offset;
     while let Some(whole) = lines.next() {
+        let offset = after;
+        after += whole.len() as u64;
         let line = whole.trim();
         let blank = line.is_empty() && !continues;
         // A title stands between blank lines; no title is the last line of a chunk, unless the file ends with it.
@@ -48,11 +53,11 @@ pub(super) fn for_each_sentence(
             && lines.peek().is_none_or(|next| next.trim().is_empty());
         let ends_document = is_title || blank && documents == Documents::EndAtBlankLines;
         if open && ends_document {
-            each(document_end())?;
+            each(document_end(offset))?;
             open = false;
         }
         if !line.is_empty() {
-            let sentence = Sentence { begins_document: !open, begins_sentence: !continues };
+            let sentence = Sentence { offset, begins_document: !open, begins_sentence: !continues };
             match documents {
                 Documents::BeginAtTitles => {
                     let (running, heading) = running_text(line);
@@ -66,17 +71,18 @@ pub(super) fn for_each_sentence(
         continues = !whole.ends_with('\n');
     }
     match open && part.ends_file {
-        true => each(document_end()),
+        true => each(document_end(offset)),
         false => Ok(()),
     }
 }
 
-fn document_end() -> Unit<'static> {
-    Unit { text: Content::DocumentEnd, begins_document: false, begins_sentence: true, ends: false }
+fn document_end(offset: u64) -> Unit<'static> {
+    Unit { text: Content::DocumentEnd, offset, begins_document: false, begins_sentence: true, ends: false }
 }
 
 /// What begins with a line.
 struct Sentence {
+    offset: u64,
     begins_document: bool,
     begins_sentence: bool,
 }
@@ -84,10 +90,10 @@ struct Sentence {
 impl Sentence {
     /// Passes a line on: as one sentence, or as those that Unicode's rules (UAX #29) find in it.
     fn pass(self, line: &str, split: bool, each: Each<'_>) -> Result<(), DataError> {
-        let Sentence { begins_document, begins_sentence } = self;
+        let Sentence { offset, begins_document, begins_sentence } = self;
         if !split {
             let text = Content::Sentence(line);
-            return each(Unit { text, begins_document, begins_sentence, ends: false });
+            return each(Unit { text, offset, begins_document, begins_sentence, ends: false });
         }
         let hides_unknown = line.contains(UNK) && !line.contains(UNKNOWN_NAME);
         let line =
@@ -97,6 +103,7 @@ impl Sentence {
             let restored = hides_unknown.then(|| sentence.replace(UNKNOWN_NAME, UNK));
             each(Unit {
                 text: Content::Sentence(restored.as_deref().unwrap_or(sentence)),
+                offset,
                 begins_document: begins_document && number == 0,
                 begins_sentence: begins_sentence || number > 0,
                 ends: false,

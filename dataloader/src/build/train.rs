@@ -74,7 +74,8 @@ pub fn train_tokenizer(
     let stretch = Stretch::whole(sources);
     let raw = options.kind == TokenizerKind::Byte;
     let (layout, invalid_utf8) = (text.preset.layout(), text.invalid_utf8);
-    let reading = Reading { layout, invalid_utf8, raw, trim: false, filter: None };
+    let text_cut = options.text_cut();
+    let reading = Reading { layout, invalid_utf8, text_cut, raw, trim: false, filter: None };
     train_on(&[(&stretch, reading)], options, &worker_pool(workers)?, observer)
 }
 
@@ -137,7 +138,7 @@ fn count<K: Hash + Eq + Clone + Send>(
     let mut before = 0;
     for (stretch, reading) in texts {
         let already = stretch.file_bytes_before(stretch.begin);
-        let mut reader = stretch.reader(reading.layout.cut(), stretch.begin);
+        let mut reader = stretch.reader(reading.cut(), stretch.begin);
         in_order(
             pool,
             &mut reader,

@@ -1,17 +1,20 @@
 use std::borrow::Cow;
 
-use segue_data_error::DataError;
+use segue_data_error::{DataError, without_mark};
+use segue_tokenizer::TextCut;
 
 use super::json_text::{repaired, text_of_record};
 use super::options::{DEFAULT_TEXT_COLUMN, InvalidUtf8};
 use super::running::for_each_sentence;
 use super::split::RecordFilter;
-use crate::input::{CHUNK_BYTES, Chunk, Cut, Part, Source, find_cut};
+use crate::input::{CHUNK_BYTES, Chunk, Cut, Part, Source};
 use crate::preset::Layout;
 
 /// Text that is encoded by itself.
 pub(crate) struct Unit<'a> {
     pub(crate) text: Content<'a>,
+    /// Where it lies in its file: the start of the line that it is in, or begins with.
+    pub(crate) offset: u64,
     /// Whether a document begins here.
     pub(crate) begins_document: bool,
     /// Whether the unit's first line begins here; otherwise it goes on with a line that was cut.
@@ -57,6 +60,8 @@ impl SourceSize {
 pub(crate) struct Reading {
     pub(crate) layout: Layout,
     pub(crate) invalid_utf8: InvalidUtf8,
+    /// How a long text may be cut in parts.
+    pub(crate) text_cut: TextCut,
     /// Whether text may be any bytes, because a byte tokenizer takes them.
     pub(crate) raw: bool,
     /// Whether white space at both ends of the whole stretch is left out.
@@ -65,17 +70,30 @@ pub(crate) struct Reading {
     pub(crate) filter: Option<RecordFilter>,
 }
 
-/// Calls `each` with the units of a chunk in order.
+impl Reading {
+    /// Where files may be cut.
+    pub(crate) fn cut(&self) -> Cut {
+        self.layout.cut(self.text_cut)
+    }
+}
+
+/// Calls `each` with the units of a chunk in order. What `each` says of a unit becomes an error about the line where that begins.
 pub(crate) fn for_each_unit(
     reading: &Reading,
     sources: &[Source],
     chunk: &Chunk,
-    each: &mut dyn FnMut(Unit<'_>) -> Result<(), DataError>,
+    each: &mut dyn FnMut(Unit<'_>) -> Result<(), String>,
 ) -> Result<SourceSize, DataError> {
     let mut size = SourceSize::default();
     for part in &chunk.parts {
-        let bytes = &chunk.text[part.bytes.clone()];
-        let context = Context { reading, part, source: &sources[part.begin.source.min(sources.len() - 1)] };
+        let source = &sources[part.begin.source.min(sources.len() - 1)];
+        let bytes = text_of(part, chunk, reading.layout);
+        let offset = part.begin.offset + (part.bytes.len() - bytes.len()) as u64;
+        let context = Context { reading, part, source, offset };
+        let each: Each<'_> = &mut |unit| {
+            let offset = unit.offset;
+            each(unit).map_err(|why| source.bad_line(offset, why))
+        };
         match reading.layout {
             Layout::Bytes => context.stream(bytes, &mut size, each)?,
             Layout::Lines { headings, blank_separates } if reading.raw => {
@@ -88,7 +106,7 @@ pub(crate) fn for_each_unit(
             }
             Layout::Running { documents, split_sentences } => {
                 let text = context.text(bytes, &mut size)?;
-                for_each_sentence(part, &text, documents, split_sentences, each)?;
+                for_each_sentence(part, offset, &text, documents, split_sentences, each)?;
             }
             Layout::Records => context.records(bytes, &mut size, each)?,
             Layout::Documents => context.document(bytes, &mut size, each)?,
@@ -97,10 +115,18 @@ pub(crate) fn for_each_unit(
     Ok(size)
 }
 
+/// The text of a part: without the byte-order mark of its file, but where every byte counts.
+pub(crate) fn text_of<'c>(part: &Part, chunk: &'c Chunk, layout: Layout) -> &'c [u8] {
+    let bytes = &chunk.text[part.bytes.clone()];
+    if part.begin.offset == 0 && layout != Layout::Bytes { without_mark(bytes) } else { bytes }
+}
+
 struct Context<'a> {
     reading: &'a Reading,
     part: &'a Part,
     source: &'a Source,
+    /// Where the text begins in its file.
+    offset: u64,
 }
 
 /// Takes units as they come.
@@ -115,7 +141,7 @@ impl Context<'_> {
             Err(error) => error,
         };
         if self.reading.invalid_utf8 == InvalidUtf8::Fail {
-            let offset = self.part.begin.offset + error.valid_up_to() as u64;
+            let offset = self.offset + error.valid_up_to() as u64;
             return Err(DataError::NotUtf8 { path: self.source.path.clone(), offset });
         }
         size.replaced += bytes.utf8_chunks().filter(|chunk| !chunk.invalid().is_empty()).count() as u64;
@@ -133,6 +159,7 @@ impl Context<'_> {
         size.add(bytes);
         each(Unit {
             text: Content::Bytes(bytes),
+            offset: self.offset,
             begins_document: self.part.starts_all,
             begins_sentence: !self.part.begin.mid_line,
             ends: false,
@@ -156,7 +183,10 @@ impl Context<'_> {
         };
         let mut after_blank = begin.after_blank || self.part.starts_file;
         let mut lines = bytes.split_inclusive(|byte| *byte == b'\n').peekable();
+        let mut after = self.offset;
         while let Some(whole) = lines.next() {
+            let offset = after;
+            after += whole.len() as u64;
             let complete = whole.strip_suffix(b"\n");
             let raw = complete.map_or(whole, |line| line.strip_suffix(b"\r").unwrap_or(line));
             let line = String::from_utf8_lossy(raw);
@@ -174,6 +204,7 @@ impl Context<'_> {
             let begins_document = !blank && !continues && (document_waits || is_title);
             each(Unit {
                 text: if self.reading.raw { Content::RawLine(raw) } else { Content::Line(&line) },
+                offset,
                 begins_document,
                 begins_sentence: !blank && !continues,
                 ends,
@@ -186,11 +217,7 @@ impl Context<'_> {
     }
 
     fn records(&self, bytes: &[u8], size: &mut SourceSize, each: Each<'_>) -> Result<(), DataError> {
-        let mut offset = self.part.begin.offset;
-        // A byte order mark, which JSON does not have and some programs write.
-        let marked = bytes.strip_prefix("\u{FEFF}".as_bytes()).filter(|_| offset == 0);
-        offset += marked.map_or(0, |rest| (bytes.len() - rest.len()) as u64);
-        let bytes = marked.unwrap_or(bytes);
+        let mut offset = self.offset;
         for (number, line) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
             let at = offset;
             offset += line.len() as u64;
@@ -201,7 +228,7 @@ impl Context<'_> {
             }
             let text = self.record(line, at, size)?;
             size.add(text.as_bytes());
-            whole_document(&text, each)?;
+            self.whole_document(&text, at, each)?;
         }
         Ok(())
     }
@@ -218,67 +245,68 @@ impl Context<'_> {
             Ok(text) => return Ok(text),
             Err(error) => error,
         };
-        let path = self.source.path.clone();
         let (line_of_text, replaced) = repaired(line);
-        let mut why = format!("this line is not a JSON object with a string under \"{column}\": {error}");
+        let mut why = format!("it is not a JSON object with a string under \"{column}\": {error}");
         if let Ok(text) = text_of_record(line_of_text.as_bytes(), column) {
             if self.reading.invalid_utf8 == InvalidUtf8::Replace {
                 size.replaced += replaced;
                 return Ok(Cow::Owned(text.into_owned()));
             }
-            if let Err(e) = std::str::from_utf8(line) {
-                return Err(DataError::NotUtf8 { path, offset: offset + e.valid_up_to() as u64 });
-            }
-            why = "an escape on this line is half a surrogate pair\nhint: pass --invalid-utf8 replace".into();
+            let fault = match std::str::from_utf8(line) {
+                Err(e) => format!("it is not UTF-8 at byte {} of the line", e.valid_up_to() + 1),
+                Ok(_) => "an escape in it is half a surrogate pair".into(),
+            };
+            why = format!("{fault}\nhint: pass --invalid-utf8 replace");
         }
-        Err(DataError::BadInput { path, offset, why })
+        Err(self.source.bad_line(offset, why))
     }
 
     fn document(&self, bytes: &[u8], size: &mut SourceSize, each: Each<'_>) -> Result<(), DataError> {
         let Part { starts_file, ends_file, .. } = *self.part;
-        if bytes.is_empty() {
+        if bytes.is_empty() && starts_file && ends_file {
             return Ok(());
         }
         // A document is cut before white space: what follows is the end of a line, or goes on with one.
-        let begins_sentence = starts_file || bytes[0] == b'\n';
+        let begins_sentence = starts_file || bytes.starts_with(b"\n");
+        let offset = self.offset;
         if self.reading.raw {
             size.add(bytes);
             let (text, begins_document) = (Content::Bytes(bytes), starts_file);
-            return each(Unit { text, begins_document, begins_sentence, ends: ends_file });
+            return each(Unit { text, offset, begins_document, begins_sentence, ends: ends_file });
         }
         let text = self.text(bytes, size)?;
         each(Unit {
             text: Content::Text(&text),
+            offset,
             begins_document: starts_file,
             begins_sentence,
             ends: ends_file,
         })
     }
-}
 
-/// Calls `each` with a document that is held as a whole: one unit, or several where it is longer than a chunk.
-fn whole_document(text: &str, each: Each<'_>) -> Result<(), DataError> {
-    let mut rest = text;
-    let mut begins_document = true;
-    while !rest.is_empty() {
-        let mut length = rest.len();
-        if length > CHUNK_BYTES {
-            length = find_cut(&rest.as_bytes()[..CHUNK_BYTES], Cut::Documents);
-            while !rest.is_char_boundary(length) {
-                length -= 1;
-            }
+    /// Calls `each` with a document that is held as a whole: one unit, or several where it is longer than a chunk and may be cut.
+    fn whole_document(&self, text: &str, offset: u64, each: Each<'_>) -> Result<(), DataError> {
+        let text_cut = self.reading.text_cut;
+        let mut rest = text;
+        let mut begins_document = true;
+        while !rest.is_empty() {
+            let place = match rest.as_bytes().get(..CHUNK_BYTES) {
+                Some(head) => text_cut.last(head).or_else(|| text_cut.first(rest.as_bytes(), CHUNK_BYTES)),
+                None => None,
+            };
+            let (now, later) = rest.split_at(place.unwrap_or(rest.len()));
+            each(Unit {
+                text: Content::Text(now),
+                offset,
+                begins_document,
+                begins_sentence: begins_document || now.starts_with('\n'),
+                ends: later.is_empty(),
+            })?;
+            begins_document = false;
+            rest = later;
         }
-        let (now, later) = rest.split_at(length);
-        each(Unit {
-            text: Content::Text(now),
-            begins_document,
-            begins_sentence: begins_document || now.starts_with('\n'),
-            ends: later.is_empty(),
-        })?;
-        begins_document = false;
-        rest = later;
+        Ok(())
     }
-    Ok(())
 }
 
 /// Whether a line holds only white space.

@@ -4,25 +4,26 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use segue_data_error::DataError;
+use segue_tokenizer::TextCut;
 use serde::{Deserialize, Serialize};
 
 use super::source::Source;
 
-/// Text that is handled at once. Larger documents and lines are cut.
+/// Text that is handled at once. Larger documents and lines are cut, where they may be.
 pub(crate) const CHUNK_BYTES: usize = 1 << 20;
 /// The longest line of a JSON-lines file: a record cannot be cut before it is parsed.
 pub(crate) const LONGEST_RECORD: usize = 16 << 20;
 
-/// Where text may be cut.
+/// Where text may be cut. What is longer than a chunk and has no such place in one goes on up to the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cut {
-    /// After a line break, but not after a line that starts with `=`; inside a line that is longer than a chunk, before
-    /// white space.
-    Lines,
+    /// After a line break, but not after a line that starts with `=`; inside a line that is longer than a chunk, where the
+    /// tokens stay the same.
+    Lines(TextCut),
     /// Only after a line break.
     Records,
-    /// Before a line break that follows a word, where the words on both sides are found as if nothing was cut.
-    Documents,
+    /// Where the tokens stay the same.
+    Documents(TextCut),
     /// Anywhere.
     Bytes,
 }
@@ -173,32 +174,39 @@ impl<'a> ChunkReader<'a> {
 
     /// Length of the next part of a source that does not fit a chunk as a whole.
     fn cut_length(&mut self) -> Result<usize, DataError> {
-        if self.cut != Cut::Records {
-            return Ok(find_cut(&self.pending[..CHUNK_BYTES], self.cut));
+        if let Some(length) = self.cut.last(&self.pending[..CHUNK_BYTES]) {
+            return Ok(length);
         }
-        let mut searched = 0;
+        let mut searched = CHUNK_BYTES;
         loop {
-            let whole_lines = &self.pending[..self.pending.len().min(searched.max(CHUNK_BYTES))];
-            let found = match searched {
-                0 => memchr::memrchr(b'\n', whole_lines),
-                _ => memchr::memchr(b'\n', &self.pending[searched..]).map(|at| searched + at),
-            };
-            if let Some(line_break) = found {
-                return Ok(line_break + 1);
+            if let Some(length) = self.cut.first(&self.pending, searched) {
+                return Ok(length);
             }
             if self.exhausted {
                 return Ok(self.pending.len());
             }
-            if self.pending.len() >= LONGEST_RECORD {
-                return Err(DataError::BadInput {
-                    path: self.sources[self.at.source].path.clone(),
-                    offset: self.at.offset,
-                    why: format!("line {} is longer than {LONGEST_RECORD} bytes", self.at.lines + 1),
-                });
+            if self.pending.len() >= self.cut.longest() {
+                return Err(self.too_long());
             }
             searched = self.pending.len();
             self.fill(searched + CHUNK_BYTES)?;
         }
+    }
+
+    fn too_long(&self) -> DataError {
+        let longest = self.cut.longest() >> 20;
+        let parts = |what| {
+            format!(
+                "this {what} cannot be encoded in parts to the same tokens, and has more than {longest} MiB\nhint: divide it \
+                 (a file a document, or a line each with --preset jsonl), or choose another tokenizer"
+            )
+        };
+        let why = match self.cut {
+            Cut::Documents(_) => parts("document"),
+            Cut::Lines(_) => parts("line"),
+            Cut::Records | Cut::Bytes => format!("this line has more than {longest} MiB"),
+        };
+        self.sources[self.at.source].bad_line(self.at.offset, why)
     }
 
     /// Moves `at` over a part.
@@ -234,22 +242,40 @@ impl<'a> ChunkReader<'a> {
     }
 }
 
-/// Where to cut text that is longer than a chunk: the length of the first piece, at least one byte.
-pub(crate) fn find_cut(text: &[u8], cut: Cut) -> usize {
-    let line_break = match cut {
-        Cut::Bytes => None,
-        Cut::Lines => memchr::memrchr(b'\n', text).map(|at| before_title(text, at + 1)),
-        Cut::Records => memchr::memrchr(b'\n', text).map(|at| at + 1),
-        Cut::Documents => before_space(text, |byte| byte == b'\n'),
-    };
-    let found = line_break.or_else(|| match cut {
-        Cut::Bytes => None,
-        _ => before_space(text, |byte| byte.is_ascii_whitespace()),
-    });
-    found.unwrap_or_else(|| match cut {
-        Cut::Bytes => text.len(),
-        _ => char_border(text),
-    })
+impl Cut {
+    /// The last place to cut a text that is longer than it may be, if there is one.
+    fn last(self, text: &[u8]) -> Option<usize> {
+        let line_break = || memchr::memrchr(b'\n', text).map(|at| at + 1);
+        match self {
+            Cut::Bytes => Some(text.len()),
+            Cut::Lines(inside) => line_break().map(|at| before_title(text, at)).or_else(|| inside.last(text)),
+            Cut::Records => line_break(),
+            Cut::Documents(inside) => inside.last(text),
+        }
+    }
+
+    /// The first such place from `from` on, before which there is none.
+    fn first(self, text: &[u8], from: usize) -> Option<usize> {
+        let line_break = || memchr::memchr(b'\n', &text[from..]).map(|at| from + at + 1);
+        match self {
+            Cut::Bytes => Some(from),
+            Cut::Lines(inside) => {
+                // Before a line break is as good as after it.
+                let end = line_break();
+                inside.first(&text[..end.map_or(text.len(), |end| end - 1)], from).or(end)
+            }
+            Cut::Records => line_break(),
+            Cut::Documents(inside) => inside.first(text, from),
+        }
+    }
+
+    /// Bytes of the longest part.
+    fn longest(self) -> usize {
+        match self {
+            Cut::Lines(inside) | Cut::Documents(inside) => inside.longest,
+            Cut::Records | Cut::Bytes => LONGEST_RECORD,
+        }
+    }
 }
 
 /// Moves a cut at the end of a line to its start where the line may be a title: whether it is one shows in the next line.
@@ -258,23 +284,5 @@ fn before_title(text: &[u8], line_end: usize) -> usize {
     match line_start > 0 && text[line_start..line_end].trim_ascii_start().starts_with(b"=") {
         true => line_start,
         false => line_end,
-    }
-}
-
-/// The last place at which a wanted white space byte follows a byte that is none.
-fn before_space(text: &[u8], wanted: impl Fn(u8) -> bool) -> Option<usize> {
-    (1..text.len()).rev().find(|at| wanted(text[*at]) && !text[at - 1].is_ascii_whitespace())
-}
-
-/// The last place that is not inside a UTF-8 sequence.
-fn char_border(text: &[u8]) -> usize {
-    /// Bytes of the longest UTF-8 sequence.
-    const LONGEST: usize = 4;
-    let is_start = |byte: u8| byte & 0xC0 != 0x80;
-    let last_start = (text.len().saturating_sub(LONGEST)..text.len()).rev().find(|at| is_start(text[*at]));
-    match last_start {
-        // Cutting before the last character is right whether or not the character is whole.
-        Some(at) if at > 0 => at,
-        _ => text.len(),
     }
 }

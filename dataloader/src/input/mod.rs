@@ -5,6 +5,6 @@ mod expand;
 mod range;
 mod source;
 
-pub(crate) use chunks::{CHUNK_BYTES, Chunk, ChunkReader, Cut, Part, Position, find_cut};
+pub(crate) use chunks::{CHUNK_BYTES, Chunk, ChunkReader, Cut, Part, Position};
 pub(crate) use range::{align_to_line, measure, place_of};
 pub(crate) use source::{Files, STDIN, Source};

@@ -1,5 +1,5 @@
 use std::fs::{self, File};
-use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -97,6 +97,35 @@ impl Source {
         let skipped = io::copy(&mut text.by_ref().take(offset), &mut io::sink());
         skipped.map_err(|e| self.failed_at(0, e))?;
         Ok(text)
+    }
+
+    /// What is wrong with the line, or the row, in which an offset of the text lies.
+    pub(crate) fn bad_line(&self, offset: u64, why: impl Into<String>) -> DataError {
+        let line = match self.line_at(offset) {
+            Ok(line) => line,
+            // The file has gone since.
+            Err(error) => return error,
+        };
+        match self.is_columnar() {
+            true => DataError::record(&self.path, format!("row {line}"), why),
+            false => DataError::line(&self.path, line, why),
+        }
+    }
+
+    /// The number, from 1, of the line in which an offset lies.
+    fn line_at(&self, offset: u64) -> Result<u64, DataError> {
+        let text = self.open_at(0, Arc::default())?.take(offset);
+        let mut text = BufReader::with_capacity(READ_BYTES, text);
+        let mut line = 1;
+        loop {
+            let buffer = text.fill_buf().map_err(|e| self.failed_at(0, e))?;
+            if buffer.is_empty() {
+                return Ok(line);
+            }
+            line += memchr::memchr_iter(b'\n', buffer).count() as u64;
+            let length = buffer.len();
+            text.consume(length);
+        }
     }
 
     /// A read that failed: damage in a compressed file is bad input, anything else the system's refusal. Readers of

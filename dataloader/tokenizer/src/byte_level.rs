@@ -58,7 +58,6 @@ fn yes() -> bool {
 
 #[derive(Deserialize)]
 struct AddedToken {
-    id: u32,
     content: String,
     single_word: bool,
     lstrip: bool,
@@ -96,8 +95,8 @@ impl Merge {
 }
 
 impl ByteLevelBpe {
-    /// Reads a `tokenizer.json`; `None` where the tokenizer is of another make than the fast way knows.
-    pub(crate) fn from_json(json: &[u8]) -> Option<ByteLevelBpe> {
+    /// Reads the `tokenizer.json` of a tokenizer; `None` where that is of another make than the fast way knows.
+    pub(crate) fn from_json(json: &[u8], tokenizer: &tokenizers::Tokenizer) -> Option<ByteLevelBpe> {
         let description: Description = serde_json::from_slice(json).ok()?;
         let (pre_tokenizer, model) = (description.pre_tokenizer?, description.model);
         let plain_model = model.kind.as_deref().unwrap_or("BPE") == "BPE"
@@ -130,7 +129,7 @@ impl ByteLevelBpe {
             byte_ids,
             merges,
             whole_words,
-            added: added_tokens(&description.added_tokens)?,
+            added: added_tokens(&description.added_tokens, tokenizer)?,
             add_prefix_space: pre_tokenizer.add_prefix_space,
         })
     }
@@ -225,15 +224,20 @@ impl MergeCache {
     }
 }
 
-/// The added tokens to look for in the text; `None` where one of them asks for more than finding it.
-fn added_tokens(tokens: &[AddedToken]) -> Option<Vec<(memmem::Finder<'static>, u32)>> {
+/// The added tokens to look for in the text; `None` where one of them asks for more than finding it. Their ids need not be
+/// those of the file, which the crate takes for the next free ones.
+fn added_tokens(
+    tokens: &[AddedToken],
+    tokenizer: &tokenizers::Tokenizer,
+) -> Option<Vec<(memmem::Finder<'static>, u32)>> {
     let mixed = tokens.iter().any(|token| token.normalized != tokens[0].normalized);
     if mixed || tokens.len() > MOST_ADDED_TOKENS {
         return None;
     }
     let finder = |token: &AddedToken| {
         let simple = !(token.single_word || token.lstrip || token.rstrip || token.content.is_empty());
-        simple.then(|| (memmem::Finder::new(token.content.as_bytes()).into_owned(), token.id))
+        let id = tokenizer.token_to_id(&token.content).filter(|_| simple)?;
+        Some((memmem::Finder::new(token.content.as_bytes()).into_owned(), id))
     };
     tokens.iter().map(finder).collect()
 }

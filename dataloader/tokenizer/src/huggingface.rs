@@ -6,6 +6,7 @@ use serde_json::Value;
 use tokenizers::PostProcessorWrapper;
 
 use super::byte_level::{ByteLevelBpe, MergeCache};
+use super::cut::{self, TextCut};
 use super::interface::EOS;
 
 /// Names under which tokenizers of other makes keep their end-of-text token, in the order of preference.
@@ -19,6 +20,7 @@ pub(crate) struct HuggingFaceTokenizer {
     vocab_size: usize,
     unk: Option<u32>,
     eos: Option<u32>,
+    text_cut: TextCut,
 }
 
 impl HuggingFaceTokenizer {
@@ -38,10 +40,11 @@ impl HuggingFaceTokenizer {
         if vocab_size == 0 {
             return Err("its vocabulary is empty".into());
         }
-        let fast = ByteLevelBpe::from_json(&json);
+        let fast = ByteLevelBpe::from_json(&json, &tokenizer);
         let eos = EOS_NAMES.iter().find_map(|name| tokenizer.token_to_id(name));
         let unk = unknown_id(text, &tokenizer);
-        Ok(HuggingFaceTokenizer { fast, json, tokenizer, vocab_size, unk, eos })
+        let text_cut = cut::of_json(&json);
+        Ok(HuggingFaceTokenizer { fast, json, tokenizer, vocab_size, unk, eos, text_cut })
     }
 
     pub(crate) fn json(&self) -> &[u8] {
@@ -67,6 +70,10 @@ impl HuggingFaceTokenizer {
 
     pub(crate) fn eos(&self) -> Option<u32> {
         self.eos
+    }
+
+    pub(crate) fn text_cut(&self) -> TextCut {
+        self.text_cut
     }
 
     pub(crate) fn token(&self, id: u32) -> Option<String> {
@@ -110,13 +117,13 @@ impl HuggingFaceTokenizer {
         let mut lines = LineStarts::new(text);
         match &self.fast {
             Some(fast) => fast.encode_with(text, merges, out, &mut |place, token| {
-                lines.token_begins(place, token, line_starts);
+                lines.token(place..place, token, line_starts);
             }),
             None => {
                 let first = out.len();
                 let encoding = self.tokenizer.encode(text, false).map_err(|e| e.to_string())?;
-                for (token, (place, _)) in encoding.get_offsets().iter().enumerate() {
-                    lines.token_begins(*place, first + token, line_starts);
+                for (token, (begin, end)) in encoding.get_offsets().iter().enumerate() {
+                    lines.token(*begin..*end, first + token, line_starts);
                 }
                 out.extend_from_slice(encoding.get_ids());
             }
@@ -146,12 +153,16 @@ impl<'a> LineStarts<'a> {
         LineStarts { lines: text.split_inclusive('\n').peekable(), line_place: 0, last: None }
     }
 
-    fn token_begins(&mut self, place: usize, token: usize, starts: &mut Vec<u32>) {
-        while let Some(line) = self.lines.peek()
-            && self.line_place <= place
-        {
+    /// `place`: what the token is made of in the text.
+    fn token(&mut self, place: Range<usize>, token: usize, starts: &mut Vec<u32>) {
+        while let Some(line) = self.lines.peek() {
+            let text = line.trim_start();
+            let first = self.line_place + line.len() - text.len();
+            if self.line_place > place.start && first >= place.end {
+                return;
+            }
             // Two lines may share a token; the index keeps its places distinct.
-            if !line.trim().is_empty() && self.last != Some(token as u32) {
+            if !text.is_empty() && self.last != Some(token as u32) {
                 starts.push(token as u32);
                 self.last = Some(token as u32);
             }

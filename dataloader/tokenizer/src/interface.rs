@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::byte_level::MergeCache;
 use super::bytes::ByteTokenizer;
 use super::characters::CharTokenizer;
+use super::cut::{CutPlaces, TextCut};
 use super::file_info::FileInfo;
 use super::huggingface::HuggingFaceTokenizer;
 use super::store::StoredFile;
@@ -267,6 +268,16 @@ impl Tokenizer {
         }
     }
 
+    /// How a long text may be cut in parts that give the ids of the whole, one after the other.
+    pub fn text_cut(&self) -> TextCut {
+        match self.model() {
+            Model::Bytes(_) | Model::Characters(_) => TextCut::at(CutPlaces::Anywhere),
+            Model::Words(_) => TextCut::at(CutPlaces::BeforeSpace),
+            Model::HuggingFace(hugging_face) => hugging_face.text_cut(),
+            Model::SentencePiece(_) => TextCut::of_pieces(),
+        }
+    }
+
     /// Something to encode much text with on one thread: it remembers the merges of words it has seen.
     pub fn encoder(&self) -> Encoder<'_> {
         Encoder { model: self.model(), merges: MergeCache::default() }
@@ -300,17 +311,25 @@ impl Encoder<'_> {
     }
 
     /// Encodes a text of several lines as a whole and tells, for every line that is not blank, the place in `out` of
-    /// the first token (of sub-word kinds: the first token of a word) that begins in it or after it.
+    /// the first token (of sub-word kinds: the first token of a word) that begins in it or after it, or of the one before
+    /// that where it holds the line's first character and the white space in front.
     pub fn encode_lines(
         &mut self,
         text: &str,
         out: &mut Vec<u32>,
         line_starts: &mut Vec<u32>,
     ) -> Result<(), String> {
-        if let Model::HuggingFace(hugging_face) = self.model {
-            return hugging_face.encode_lines(text, &mut self.merges, out, line_starts);
+        match self.model {
+            Model::HuggingFace(hugging_face) => {
+                return hugging_face.encode_lines(text, &mut self.merges, out, line_starts);
+            }
+            Model::SentencePiece(pieces) => {
+                pieces.encode_lines(text, out, line_starts);
+                return Ok(());
+            }
+            // These have no token that spans a line break, so the lines may as well be encoded one by one.
+            Model::Bytes(_) | Model::Characters(_) | Model::Words(_) => {}
         }
-        // These kinds have no token that spans a line break, so the lines may as well be encoded one by one.
         for line in text.split_inclusive('\n') {
             if !line.trim().is_empty() {
                 line_starts.push(out.len() as u32);

@@ -4,6 +4,7 @@ mod byte_level;
 mod bytes;
 mod characters;
 mod count;
+mod cut;
 mod detokenize;
 mod file_info;
 mod huggingface;
@@ -22,6 +23,7 @@ mod vocabulary;
 mod words;
 
 pub use count::Counts;
+pub use cut::{CutPlaces, TextCut};
 pub use detokenize::{detokenize, detokenize_after, running_text};
 pub use file_info::FileInfo;
 pub use interface::{EOS, Encoder, Tokenizer, TokenizerKind, UNK};

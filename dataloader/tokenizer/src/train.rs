@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::bytes::ByteTokenizer;
 use super::characters::{CharTokenizer, each_char};
 use super::count::Counts;
+use super::cut::{CutPlaces, TextCut};
 use super::interface::{EOS, Model, Tokenizer, TokenizerKind, UNK};
 use super::subword;
 use super::words::{WordTokenizer, is_space, split_words};
@@ -112,6 +113,15 @@ impl TrainOptions {
             }
         }
         Ok(())
+    }
+
+    /// How a long text may be cut in parts that [`count_text`] counts one by one as it does the whole.
+    pub fn text_cut(&self) -> TextCut {
+        TextCut::at(match self.kind {
+            TokenizerKind::Byte | TokenizerKind::Char => CutPlaces::Anywhere,
+            TokenizerKind::Word | TokenizerKind::Bpe | TokenizerKind::Unigram => CutPlaces::BeforeSpace,
+            TokenizerKind::SentencePiece | TokenizerKind::Foreign => CutPlaces::Nowhere,
+        })
     }
 
     pub(crate) fn subword_vocabulary(&self) -> usize {

@@ -5,6 +5,7 @@
 
 mod charsmap;
 mod export;
+mod lines;
 mod model;
 mod normalize;
 mod origins;

@@ -245,7 +245,7 @@ impl SentencePiece {
     }
 
     /// Calls `each` with the id of every token and its place in the normalised text.
-    fn for_each_token(&self, normalized: &[u8], each: &mut dyn FnMut(u32, Range<usize>)) {
+    pub(super) fn for_each_token(&self, normalized: &[u8], each: &mut dyn FnMut(u32, Range<usize>)) {
         match self.xlnet {
             None => self.for_each_piece(normalized, each),
             Some(_) => cut_with_commas_apart(self, normalized, each),
@@ -254,23 +254,26 @@ impl SentencePiece {
 
     /// Calls `each` with the id of every piece of normalised text, and its place there.
     pub(super) fn for_each_piece(&self, normalized: &[u8], each: &mut dyn FnMut(u32, Range<usize>)) {
-        let mut pieces = self.segmenter.segment(normalized).into_iter().peekable();
         let mut begin = 0;
-        while let Some((id, mut end)) = pieces.next() {
+        // Where a run of unknown characters begins that may go on.
+        let mut unknown = None;
+        self.segmenter.segment(normalized, &mut |id, end| {
             match &self.byte_ids {
-                Some(byte_ids) if id == self.unk_id => {
-                    (begin..end).for_each(|at| each(byte_ids[normalized[at] as usize], at..at + 1));
-                }
-                _ => {
-                    while id == self.unk_id
-                        && let Some((_, further)) = pieces.next_if(|(next, _)| *next == id)
-                    {
-                        end = further;
+                _ if id != self.unk_id => {
+                    if let Some(from) = unknown.take() {
+                        each(self.unk_id, from..begin);
                     }
                     each(id, begin..end);
                 }
+                None => _ = unknown.get_or_insert(begin),
+                Some(byte_ids) => {
+                    (begin..end).for_each(|at| each(byte_ids[normalized[at] as usize], at..at + 1));
+                }
             }
             begin = end;
+        });
+        if let Some(from) = unknown {
+            each(self.unk_id, from..begin);
         }
     }
 

@@ -37,7 +37,7 @@ impl Normalizer {
         if input.is_empty() {
             return Vec::new();
         }
-        let space = if self.escape_whitespaces { SPACE_SYMBOL.as_bytes() } else { b" ".as_slice() };
+        let space = self.space();
         let mut normalized = Vec::with_capacity(input.len() * 2);
         if self.add_dummy_prefix && !self.treat_whitespace_as_suffix {
             normalized.extend_from_slice(space);
@@ -76,6 +76,11 @@ impl Normalizer {
             trace.push(space.len(), text.len()..text.len());
         }
         normalized
+    }
+
+    /// What a space is in normalised text.
+    pub(super) fn space(&self) -> &'static [u8] {
+        if self.escape_whitespaces { SPACE_SYMBOL.as_bytes() } else { b" " }
     }
 
     /// The normal form of the shortest stretch of text that has one of its own, and the length of that stretch.

@@ -22,7 +22,7 @@ pub(crate) struct Segmenter {
     pub(crate) max_score: f32,
 }
 
-/// The best way to reach a place in the text.
+/// The best way to reach a place in the text; `begin` is counted from the window's.
 #[derive(Clone, Copy)]
 struct Best {
     id: u32,
@@ -31,6 +31,10 @@ struct Best {
 }
 
 const NOT_REACHED: u32 = u32::MAX;
+
+impl Best {
+    const NONE: Best = Best { id: 0, score: 0.0, begin: NOT_REACHED };
+}
 
 impl Segmenter {
     /// What a piece of so many bytes adds to the score of a segmentation.
@@ -41,16 +45,22 @@ impl Segmenter {
         }
     }
 
-    /// The pieces of the best segmentation as pairs of an id and the end of the piece in the text.
+    /// Calls `each` with the pieces of the best segmentation: the id, and the end of the piece in the text.
     ///
     /// Scores are added up in 64 bits, as the library does since version 0.2.2. Earlier versions round every sum to 32
     /// bits, by which one in a thousand lines gets another of two equally good segmentations.
-    pub(crate) fn segment(&self, text: &[u8]) -> Vec<(u32, usize)> {
+    ///
+    /// What no piece reaches over, every segmentation passes through: there the best one so far is handed over, and only
+    /// its score is kept. So what is held does not grow with the text.
+    pub(crate) fn segment(&self, text: &[u8], each: &mut dyn FnMut(u32, usize)) {
         let unknown_score = f64::from(self.min_score - UNKNOWN_PENALTY);
-        let mut best = vec![Best { id: 0, score: 0.0, begin: NOT_REACHED }; text.len() + 1];
-        let mut begin = 0;
+        let mut window = Window::default();
+        let (mut begin, mut furthest) = (0, 0);
         while begin < text.len() {
-            let so_far = best[begin].score;
+            if begin == furthest {
+                window.pass(begin, each);
+            }
+            let so_far = window.score(begin);
             let one_char = char_length(text[begin]).min(text.len() - begin);
             let mut known_char = false;
             let mut place = self.trie.root();
@@ -63,31 +73,64 @@ impl Segmenter {
                     continue;
                 }
                 let length = end - begin;
-                let score = self.score(piece, length);
-                let candidate = score + so_far;
-                let target = &mut best[end];
-                if target.begin == NOT_REACHED || candidate > target.score {
-                    *target = Best { id, score: candidate, begin: begin as u32 };
-                }
+                window.offer(id, self.score(piece, length) + so_far, begin, end);
+                furthest = furthest.max(end);
                 known_char |= length == one_char;
             }
             if !known_char {
-                let candidate = unknown_score + so_far;
-                let target = &mut best[begin + one_char];
-                if target.begin == NOT_REACHED || candidate > target.score {
-                    *target = Best { id: self.unknown, score: candidate, begin: begin as u32 };
-                }
+                window.offer(self.unknown, unknown_score + so_far, begin, begin + one_char);
+                furthest = furthest.max(begin + one_char);
             }
             begin += one_char;
         }
-        let mut path = Vec::new();
-        let mut end = text.len();
-        while end > 0 {
-            path.push((best[end].id, end));
-            end = best[end].begin as usize;
+        window.pass(begin, each);
+    }
+}
+
+/// The best ways to the places of the text from `base` on.
+struct Window {
+    base: usize,
+    ways: Vec<Best>,
+    /// Room for a path while it is turned round.
+    path: Vec<(u32, usize)>,
+}
+
+impl Default for Window {
+    fn default() -> Self {
+        Window { base: 0, ways: vec![Best { score: 0.0, ..Best::NONE }], path: Vec::new() }
+    }
+}
+
+impl Window {
+    fn score(&self, place: usize) -> f64 {
+        self.ways[place - self.base].score
+    }
+
+    /// A way to `end`, which stays if it is better than the one there is.
+    fn offer(&mut self, id: u32, score: f64, begin: usize, end: usize) {
+        let place = end - self.base;
+        if place >= self.ways.len() {
+            self.ways.resize(place + 1, Best::NONE);
         }
-        path.reverse();
-        path
+        let way = &mut self.ways[place];
+        if way.begin == NOT_REACHED || score > way.score {
+            *way = Best { id, score, begin: (begin - self.base) as u32 };
+        }
+    }
+
+    /// Hands over the best way to a place that all ways pass through, and begins anew there.
+    fn pass(&mut self, end: usize, each: &mut dyn FnMut(u32, usize)) {
+        let mut place = end - self.base;
+        let score = self.ways[place].score;
+        self.path.clear();
+        while place > 0 {
+            self.path.push((self.ways[place].id, self.base + place));
+            place = self.ways[place].begin as usize;
+        }
+        self.path.iter().rev().for_each(|(id, end)| each(*id, *end));
+        self.ways.clear();
+        self.ways.push(Best { score, ..Best::NONE });
+        self.base = end;
     }
 }
 

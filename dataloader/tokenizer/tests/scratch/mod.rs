@@ -1,6 +1,8 @@
 //! Text, and tokenizers trained on it without files.
 #![allow(dead_code)]
 
+pub mod pieces;
+
 use segue_tokenizer::{Counts, Tokenizer, TrainOptions, count_text, train_on_text};
 
 /// Text of many lines and articles, the same for the same number of lines.
