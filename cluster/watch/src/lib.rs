@@ -19,7 +19,7 @@ mod thin;
 mod view;
 
 pub use error::WatchError;
-pub use flatten::numbers;
+pub use flatten::{Numbers, numbers};
 pub use ranks::{LiveRanks, RANKS_FILE, RankState, WaitState};
 pub use run::{DONE_FILE, Runs, is_held};
 pub use tail::{News, Tail};

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::flatten::numbers;
+use crate::flatten::{LONGEST_NAME, MOST_NUMBERS, numbers};
 use crate::{
     AttemptView, LiveRanks, RANKS_FILE, RankState, RanksFrom, RanksView, RunState, RunView, SampleView, now,
 };
@@ -23,6 +23,9 @@ const SEEDS: &str = "seed-";
 const FRESH: Duration = Duration::from_secs(30);
 /// Largest file other than `metrics.jsonl` that is read; those of `segue` are far smaller.
 const LARGEST: u64 = 64 << 20;
+
+/// Most curves of a run. Those of runs are a hundred or so.
+const MOST_CURVES: usize = 4096;
 
 /// A run that is looked at. It opens files when it looks, and holds none.
 #[derive(Debug)]
@@ -38,6 +41,8 @@ struct Run {
     ranks: Watched<LiveRanks>,
     /// When ranks were written that are there, and since when they are seen; without the latter where they were old when they were first seen.
     heard: Option<(f64, Option<Instant>)>,
+    /// Numbers of rows that are in no curve.
+    left_out: usize,
     view: RunView,
 }
 
@@ -161,6 +166,7 @@ impl Run {
             ranks: Watched::new(launch.join(RANKS_FILE)),
             reports: BTreeMap::new(),
             heard: None,
+            left_out: 0,
             view: RunView::default(),
             folder,
             launch,
@@ -202,6 +208,7 @@ impl Run {
                 if news.fresh {
                     let view = &mut self.view;
                     (view.series, view.restarts, view.step, view.attempt) = Default::default();
+                    self.left_out = 0;
                 }
                 news.lines
                     .iter()
@@ -209,6 +216,12 @@ impl Run {
                     .for_each(|row| self.take(&row));
             }
             Err(error) => self.view.problems.push(format!("metrics.jsonl: {error}")),
+        }
+        if self.left_out > 0 {
+            self.view.problems.push(format!(
+                "metrics.jsonl: numbers left out: {}; names have up to {LONGEST_NAME} bytes, rows {MOST_NUMBERS} numbers and runs {MOST_CURVES} curves",
+                self.left_out
+            ));
         }
         if let Ok(news) = self.superseded.read() {
             self.view.superseded =
@@ -226,8 +239,16 @@ impl Run {
             self.view.restarts.push(self.view.step);
         }
         self.view.step = self.view.step.max(step);
-        for (name, value) in numbers(row) {
-            self.view.series.entry(format!("{kind}/{name}")).or_default().push((step, value));
+        let found = numbers(row);
+        self.left_out += found.left_out;
+        for (name, value) in found.values {
+            let series = &mut self.view.series;
+            let name = format!("{kind}/{name}");
+            let has_room = series.len() < MOST_CURVES || series.contains_key(&name);
+            match has_room && name.len() <= LONGEST_NAME {
+                true => series.entry(name).or_default().push((step, value)),
+                false => self.left_out += 1,
+            }
         }
     }
 

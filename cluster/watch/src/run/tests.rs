@@ -163,3 +163,40 @@ fn what_is_damaged_is_told_and_the_rest_is_shown() {
     assert_eq!(view.series["train/loss"], [(1, 5.0)]);
     assert!(view.problems[0].starts_with("config.json: "), "{:?}", view.problems);
 }
+
+/// The names of the numbers in this row of 171 kB would have 810 MB.
+#[test]
+fn a_row_makes_no_more_of_its_numbers_than_it_is_long() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = folder(dir.path(), "one");
+    let leaves: serde_json::Map<String, Value> = (0..9000).map(|i| (i.to_string(), json!(1))).collect();
+    let row = json!({ "kind": "train", "step": 1, "loss": 2.5, "n".repeat(90_000): leaves });
+    append(&path.join("metrics.jsonl"), &[row]);
+    let mut run = open(&path);
+    let view = run.look();
+    assert_eq!((view.series.len(), view.last("train/loss")), (1, Some(2.5)));
+    assert!(view.problems[0].starts_with("metrics.jsonl: numbers left out: 9000;"), "{:?}", view.problems);
+    // It is said as long as the row is there.
+    assert_eq!(run.look().problems.len(), 1);
+    fs::write(path.join("metrics.jsonl"), "").unwrap();
+    assert_eq!(run.look().problems.len(), 0);
+}
+
+#[test]
+fn a_run_has_so_many_curves_whatever_its_rows_and_their_kinds_are_called() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = folder(dir.path(), "one");
+    let row = |row: usize| {
+        let leaves: serde_json::Map<String, Value> =
+            (0..1000).map(|i| (format!("{row}-{i}"), json!(1))).collect();
+        json!({ "kind": "train", "step": row, "of": leaves, "loss": 1 })
+    };
+    let long = json!({ "kind": "k".repeat(90_000), "step": 9, "loss": 1, "other": 2 });
+    let rows: Vec<Value> = (1..=6).map(row).chain([long]).collect();
+    append(&path.join("metrics.jsonl"), &rows);
+    let mut run = open(&path);
+    let view = run.look();
+    assert_eq!((view.series.len(), view.series["train/loss"].len()), (MOST_CURVES, 6));
+    let left_out = 6 * 1000 + 1 - MOST_CURVES + 2;
+    assert!(view.problems[0].contains(&format!("left out: {left_out};")), "{:?}", view.problems);
+}
