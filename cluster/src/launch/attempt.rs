@@ -3,18 +3,20 @@
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use segue_door::Door;
 use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinSet;
 use tokio::time::{interval, timeout};
 
 use super::command::Start;
-use super::hearing::{FirstFailure, Heard, lines, listen};
+use super::hearing::{Ear, FirstFailure, Heard, connections, lines, listen};
 use super::pulse::Beat;
 use super::watched::Watched;
 
@@ -98,7 +100,7 @@ pub struct Attempt {
 /// The command cannot be started.
 pub async fn run(
     start: &Start,
-    listener: &TcpListener,
+    listener: &Arc<TcpListener>,
     token: &str,
     limits: &Limits,
     stop: &dyn Fn() -> bool,
@@ -111,17 +113,15 @@ pub async fn run(
     let said = child.stderr.take().map(|stderr| tokio::spawn(lines(stderr, heard_by.clone(), Heard::Line)));
     let told = child.stdout.take().map(|stdout| tokio::spawn(lines(stdout, heard_by.clone(), Heard::Result)));
     let mut watched = Watched::new(limits, &start.hosts, start.ranks);
-    let mut listeners = JoinSet::new();
-    let following = follow(
-        &mut watched,
-        &mut child,
-        (listener, token),
-        &mut listeners,
-        (&heard_by, &mut heard),
-        stop,
-        hear,
-    );
-    let status = following.await?;
+    let ear =
+        Ear { token: token.into(), heard: heard_by.downgrade(), wants_to_know: watched.wants_to_know() };
+    let (door, listener) = (Door::new(connections(start.ranks)), Arc::clone(listener));
+    // A task of its own: what is printed here may have to wait.
+    let mut listening = JoinSet::new();
+    listening.spawn(async move {
+        door.open(&listener, |stream, place| listen(stream, place, ear.clone())).await;
+    });
+    let status = follow(&mut watched, &mut child, &mut heard, stop, hear).await?;
     // Without their starter, ranks that were stopped would go on for ever.
     watched.kill_ranks_here();
     // What the job has said to its end. Ranks that are left over elsewhere may hold its streams open.
@@ -135,7 +135,7 @@ pub async fn run(
         watched.take(message, hear);
     }
     // Whoever is left over elsewhere gets no answer from now on, and ends.
-    drop(listeners);
+    listening.shutdown().await;
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(-1);
     Ok(watched.attempt(code))
 }
@@ -144,9 +144,7 @@ pub async fn run(
 async fn follow(
     watched: &mut Watched<'_>,
     child: &mut Child,
-    (listener, token): (&TcpListener, &str),
-    listeners: &mut JoinSet<()>,
-    (heard_by, heard): (&UnboundedSender<Heard>, &mut UnboundedReceiver<Heard>),
+    heard: &mut UnboundedReceiver<Heard>,
     stop: &dyn Fn() -> bool,
     hear: &mut dyn FnMut(&Heard),
 ) -> io::Result<std::process::ExitStatus> {
@@ -156,9 +154,6 @@ async fn follow(
         tokio::select! {
             status = child.wait() => return status,
             Some(message) = heard.recv() => watched.take(message, hear),
-            Ok((stream, _)) = listener.accept() => {
-                listeners.spawn(listen(stream, token.to_string(), heard_by.clone(), watched.wants_to_know()));
-            }
             _ = look.tick() => {
                 // What was heard meanwhile counts before anybody is called silent.
                 while let Ok(message) = heard.try_recv() {

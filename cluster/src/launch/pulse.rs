@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::fs;
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,6 +21,10 @@ pub const VARIABLE: &str = "SEGUE_SUPERVISOR";
 pub const ATTEMPT: &str = "SEGUE_ATTEMPT";
 /// How often a rank says that it lives.
 pub const EVERY: Duration = Duration::from_secs(1);
+/// Milliseconds that a rank waits before it tries again, each time.
+const TRY_AGAIN: [u64; 5] = [50, 100, 200, 400, 800];
+/// What is said of a connection that the other side has closed.
+const CLOSED: [ErrorKind; 3] = [ErrorKind::UnexpectedEof, ErrorKind::ConnectionReset, ErrorKind::BrokenPipe];
 /// What the supervisor answers, and what it answers where it also wants to know how the rank stands.
 pub(super) const HEARD: u8 = b'.';
 pub(super) const TELL: u8 = b'?';
@@ -146,15 +150,7 @@ pub fn start(
     tell: impl Fn() + Send + 'static,
     lost: impl Fn(&str) + Send + Sync + 'static,
 ) -> io::Result<Pulse> {
-    let mut stream = TcpStream::connect_timeout(&address.at, address.lease)?;
-    stream.set_nodelay(true)?;
-    // Neither a send nor the first answer is waited for for ever.
-    stream.set_write_timeout(Some(address.lease))?;
-    stream.set_read_timeout(Some(address.lease))?;
-    let begun = Instant::now();
-    write_line(&mut stream, hello)?;
-    stream.read_exact(&mut [0])?;
-    stream.set_read_timeout(None)?;
+    let (mut stream, begun) = join(address, hello)?;
     let lease = Arc::new(Mutex::new(Lease { unanswered: VecDeque::new(), answered: begun, closed: false }));
     let (answers, ours) = (stream.try_clone()?, Arc::clone(&lease));
     thread::Builder::new().name("supervisor-in".into()).spawn(move || {
@@ -208,6 +204,31 @@ pub fn start(
     Ok(Pulse { leave, said })
 }
 
+/// A connection on which the supervisor has answered, and when it was told what. One that is closed before is tried again: on a crowded port
+/// the newest push out those that have not been listened to yet.
+fn join(address: &Address, hello: &Hello) -> io::Result<(TcpStream, Instant)> {
+    let mut waits = TRY_AGAIN.into_iter();
+    loop {
+        let mut stream = TcpStream::connect_timeout(&address.at, address.lease)?;
+        stream.set_nodelay(true)?;
+        // Neither a send nor the first answer is waited for for ever.
+        stream.set_write_timeout(Some(address.lease))?;
+        stream.set_read_timeout(Some(address.lease))?;
+        let begun = Instant::now();
+        match write_line(&mut stream, hello).and_then(|()| stream.read_exact(&mut [0])) {
+            Ok(()) => {
+                stream.set_read_timeout(None)?;
+                return Ok((stream, begun));
+            }
+            Err(error) if CLOSED.contains(&error.kind()) => match waits.next() {
+                Some(wait) => thread::sleep(Duration::from_millis(wait)),
+                None => return Err(error),
+            },
+            Err(error) => return Err(error),
+        }
+    }
+}
+
 /// How long a rank may go on: it counts from when it said what was answered last, which the supervisor cannot have heard later.
 struct Lease {
     /// When the lines were sent that have no answer yet.
@@ -221,4 +242,30 @@ fn write_line(stream: &mut TcpStream, message: &impl Serialize) -> io::Result<()
     let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');
     stream.write_all(&line)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn a_connection_that_is_closed_before_it_is_answered_is_tried_again() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        let answering = thread::spawn(move || {
+            drop(listener.accept().unwrap());
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.write_all(&[HEARD]).unwrap();
+            let mut line = String::new();
+            io::BufRead::read_line(&mut BufReader::new(stream), &mut line).unwrap();
+            serde_json::from_str::<Hello>(&line).unwrap()
+        });
+        let hello =
+            Hello { token: "t".into(), rank: 1, host: "n1".into(), process: 1, identity: String::new() };
+        let address = Address { at, token: "t".into(), lease: Duration::from_secs(60) };
+        join(&address, &hello).unwrap();
+        assert_eq!(answering.join().unwrap(), hello);
+    }
 }

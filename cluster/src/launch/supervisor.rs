@@ -1,11 +1,12 @@
 //! Attempt after attempt, until the job is done or another one would not help.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use segue_door::token;
 use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio::runtime::Builder;
@@ -26,6 +27,8 @@ const ASK_EVERY: Duration = Duration::from_millis(100);
 const LET_GO_WITHIN: Duration = Duration::from_secs(4 * 3600);
 /// After which time of that wait people are told of it.
 const TELL_AFTER: Duration = Duration::from_secs(20);
+/// Bytes of answers that the system keeps for a rank. It is given one a second.
+const UNREAD: u32 = 4096;
 /// Any port of another host: the system is asked which way leads there, and nothing is sent.
 const ANY_PORT: u16 = 9;
 
@@ -129,7 +132,8 @@ pub fn supervise(job: &Job, hear: &mut dyn FnMut(Event)) -> Result<Outcome, Clus
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().map_err(listening)?;
     runtime.block_on(async {
         let address = own_address(job).map_err(listening)?;
-        let listener = TcpListener::bind(SocketAddr::new(address, 0)).await.map_err(listening)?;
+        let listener = segue_door::listen(SocketAddr::new(address, 0), UNREAD).map_err(listening)?;
+        let listener = Arc::new(listener);
         let at = listener.local_addr().map_err(listening)?;
         let trials =
             Trials::new(&job.start.hosts, job.start.ranks, job.min_ranks, &job.policy, (job.newest)());
@@ -139,7 +143,7 @@ pub fn supervise(job: &Job, hear: &mut dyn FnMut(Event)) -> Result<Outcome, Clus
 
 struct Supervisor<'a> {
     job: &'a Job<'a>,
-    listener: TcpListener,
+    listener: Arc<TcpListener>,
     at: SocketAddr,
     trials: Trials<'a>,
 }
@@ -220,6 +224,7 @@ impl Supervisor<'_> {
     ) -> Result<(Report, Next), ClusterError> {
         let job = self.job;
         let (number, from_step) = (job.before + number, (job.newest)());
+        // What tells ranks of this attempt from whoever else can reach the port.
         let token = token().map_err(|source| ClusterError::Supervisor { source })?;
         let address = Address { at: self.at, token: token.clone(), lease: job.limits.silence };
         let mut start = Start { hosts, ranks, ..job.start.clone() };
@@ -271,11 +276,4 @@ fn own_address(job: &Job) -> io::Result<IpAddr> {
         }
     }
     result
-}
-
-/// 128 random bits: what tells ranks of this attempt from whoever else can reach the port.
-fn token() -> io::Result<String> {
-    let mut bytes = [0; 16];
-    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }

@@ -31,13 +31,13 @@ const GAUGES: [Gauge; 11] = [
 ];
 
 /// All metrics of all runs.
-pub fn exposition(runs: &[RunView]) -> String {
+pub fn exposition<'a>(runs: impl Iterator<Item = &'a RunView> + Clone) -> String {
     let mut text = String::new();
     for (name, help, value) in GAUGES {
-        let samples = runs.iter().filter_map(|run| Some((labels(run, &[]), value(run)?)));
+        let samples = runs.clone().filter_map(|run| Some((labels(run, &[]), value(run)?)));
         family(&mut text, name, help, samples);
     }
-    let evaluations = runs.iter().flat_map(|run| {
+    let evaluations = runs.clone().flat_map(|run| {
         let of_eval = run
             .series
             .iter()
@@ -50,8 +50,8 @@ pub fn exposition(runs: &[RunView]) -> String {
 }
 
 /// What a supervisor hears of ranks now; a report of an attempt that has ended is not one of them.
-fn ranks(text: &mut String, runs: &[RunView]) {
-    let live = || runs.iter().filter(|run| run.ranks.from == RanksFrom::Live);
+fn ranks<'a>(text: &mut String, runs: impl Iterator<Item = &'a RunView> + Clone) {
+    let live = || runs.clone().filter(|run| run.ranks.from == RanksFrom::Live);
     type Of = fn(&crate::LiveRanks, &crate::RankState) -> f64;
     let gauges: [(&str, &str, Of); 5] = [
         ("segue_rank_step", "Step that the rank makes.", |_, rank| rank.step as f64),
@@ -139,7 +139,7 @@ mod tests {
         run.series.insert("eval/loss".into(), vec![(5, f64::INFINITY)]);
         let seen = LiveRanks { written: now(), ranks: vec![rank(0, 7), rank(1, 5)], ..LiveRanks::default() };
         run.ranks = RanksView { from: RanksFrom::Live, seen };
-        let text = exposition(&[run]);
+        let text = exposition([run].iter());
         let of = "run=\"a\\\\b\\\"\\nc\"";
         for line in [
             "# TYPE segue_loss gauge".to_string(),

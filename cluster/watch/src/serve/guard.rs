@@ -1,7 +1,5 @@
 //! Who is answered: a browser must mean this server by its name, and may have to show a token.
 
-use std::fs::File;
-use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -11,21 +9,11 @@ use axum::http::uri::{Authority, Uri};
 use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use segue_door::{Place, same};
 
 /// What a page of ours may load: its own parts, and nothing of anybody else's.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
-
-/// 128 random bits as text.
-///
-/// # Errors
-///
-/// The system gives none.
-pub fn token() -> io::Result<String> {
-    let mut bytes = [0; 16];
-    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
-}
 
 /// What a request has to have. A page elsewhere whose name is made to lead here ("DNS rebinding") asks by that name, and is refused.
 pub struct Guard {
@@ -106,12 +94,12 @@ impl Guard {
     }
 }
 
-/// Whether two texts are the same, in a time that tells nothing of where they differ: hashes of BLAKE3 compare so.
-fn same(one: &str, other: &str) -> bool {
-    blake3::hash(one.as_bytes()) == blake3::hash(other.as_bytes())
+/// Whether the connection of a request that has shown the token may stay.
+fn is_kept(request: &Request) -> bool {
+    request.extensions().get::<Arc<Place>>().is_some_and(|place| place.keep())
 }
 
-/// Refuses what is not to be answered, and says with each answer what the page may do.
+/// Refuses what is not to be answered, and says with each answer what the page may do. Whoever is refused loses the connection.
 pub async fn check(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
     let refuse = |code: StatusCode, why: &str| (code, format!("{why}\n")).into_response();
     let (uri, headers) = (request.uri(), request.headers());
@@ -125,6 +113,9 @@ pub async fn check(State(guard): State<Arc<Guard>>, request: Request, next: Next
                 StatusCode::UNAUTHORIZED,
                 "open the address that `segue watch` has printed, with its token",
             ),
+            (true, _) if guard.token.is_some() && !is_kept(&request) => {
+                refuse(StatusCode::SERVICE_UNAVAILABLE, "too many connections follow these runs")
+            }
             (true, cookie) => {
                 let mut response = next.run(request).await;
                 cookie.map(|cookie| response.headers_mut().insert(header::SET_COOKIE, cookie));
@@ -140,6 +131,9 @@ pub async fn check(State(guard): State<Arc<Guard>>, request: Request, next: Next
         (header::CACHE_CONTROL, "no-store"),
     ] {
         response.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    if !response.status().is_success() {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response
 }
@@ -168,7 +162,5 @@ mod tests {
         let at: SocketAddr = "127.0.0.1:6070".parse().unwrap();
         assert_eq!(Guard::new(at, &[], None).url(), "http://127.0.0.1:6070/");
         assert_eq!(Guard::new(at, &["n1".into()], Some("ab".into())).url(), "http://n1:6070/?token=ab");
-        assert_eq!(token().unwrap().len(), 32);
-        assert_ne!(token().unwrap(), token().unwrap());
     }
 }

@@ -5,11 +5,12 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::sync::mpsc::channel;
+use std::thread;
 
 use serde_json::Value;
 
+use super::connections::Limits;
 use super::*;
-use crate::Runs;
 
 /// A server for the run in `folder`, on a thread that goes with the test.
 fn start(folder: &Path, token: Option<&str>) -> SocketAddr {
@@ -169,25 +170,123 @@ fn a_stream_tells_everything_first_and_then_what_changes() {
     );
 }
 
-/// Whoever asks for nothing, or half of it, loses the connection, and the place of it goes to others.
-#[test]
-fn connections_that_ask_for_nothing_do_not_keep_others_out() {
+/// A server of these limits, whose only page is `page`.
+fn start_limited(limits: Limits, page: &'static str) -> SocketAddr {
+    serve_limited(limits, move |_| Router::new().route("/", get(move || async move { page })))
+}
+
+/// A server of these limits for what is asked of the port that it gets.
+fn serve_limited(limits: Limits, app: impl FnOnce(SocketAddr) -> Router + Send + 'static) -> SocketAddr {
     let (begun, begins) = channel();
     thread::spawn(move || {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            begun.send(listener.local_addr().unwrap()).unwrap();
-            let app = Router::new().route("/", get(|| async { "it" }));
-            answer(listener, app, Limits { head: Duration::from_millis(200), connections: 2 }).await
+            let listener = listen("127.0.0.1:0".parse().unwrap(), UNREAD).unwrap();
+            let at = listener.local_addr().unwrap();
+            let app = app(at);
+            begun.send(at).unwrap();
+            answer(listener, app, limits).await
         })
     });
-    let at: SocketAddr = begins.recv().unwrap();
-    let mut silent = [(); 2].map(|()| TcpStream::connect(at).unwrap());
-    silent[0].write_all(b"GET / HTTP/1.1\r\nHost: ").unwrap();
-    assert_eq!(ask(at, &["GET / HTTP/1.1", "Host: localhost"]).2, "it");
-    for stream in &mut silent {
-        let mut rest = Vec::new();
-        stream.read_to_end(&mut rest).unwrap();
+    begins.recv().unwrap()
+}
+
+/// Longer than a test may take.
+const NEVER: Duration = Duration::from_secs(600);
+const SOON: Duration = Duration::from_millis(200);
+const TWO: segue_door::Limits = segue_door::Limits { strangers: 2, of_network: 2, known: 2 };
+const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+/// Waits for the end of a connection, whoever closes it and however.
+fn ends(stream: &mut TcpStream) {
+    let _ = stream.read_to_end(&mut Vec::new());
+}
+
+fn megabyte() -> &'static str {
+    Box::leak("x".repeat(1 << 20).into_boxed_str())
+}
+
+/// Whoever asks for nothing, or half of it, loses the connection.
+#[test]
+fn a_request_has_to_come_soon() {
+    let at = start_limited(Limits { head: SOON, reading: NEVER, connections: TWO }, "it");
+    let mut silent = [&b""[..], b"GET / HTTP/1.1\r\nHost: ", REQUEST].map(|said| {
+        let mut stream = TcpStream::connect(at).unwrap();
+        stream.write_all(said).unwrap();
+        stream
+    });
+    silent.iter_mut().for_each(ends);
+}
+
+#[test]
+fn whoever_reads_nothing_loses_the_connection() {
+    let at = start_limited(Limits { head: NEVER, reading: SOON, connections: TWO }, megabyte());
+    let mut deaf = TcpStream::connect(at).unwrap();
+    // As the server reads no more until its answers are read, this waits until the connection is closed.
+    while deaf.write_all(&REQUEST.repeat(100)).is_ok() {}
+}
+
+/// Silent, deaf, or in the middle of a request: the newest connection is answered, though the limits of time are far.
+#[test]
+fn connections_of_others_keep_nobody_out() {
+    let limits = Limits { head: NEVER, reading: NEVER, connections: TWO };
+    for said in [&b""[..], b"GET / HTTP/1.1\r\nHost: ", &REQUEST.repeat(100)] {
+        let at = start_limited(limits, megabyte());
+        let mut others = Vec::new();
+        for _ in 0..20 {
+            others.push(TcpStream::connect(at).unwrap());
+            // The connection may be closed by now.
+            let _ = others.last().unwrap().write_all(said);
+        }
+        let (code, _, body) = ask(at, &["GET / HTTP/1.1", "Host: localhost"]);
+        assert_eq!((code, body.len()), (200, 1 << 20));
+    }
+}
+
+#[test]
+fn whoever_has_shown_the_token_stays_whatever_others_do() {
+    let dir = folder();
+    let seen = follow(Runs::open(&[dir.path().to_path_buf()]).unwrap()).unwrap();
+    let limits = Limits { head: NEVER, reading: NEVER, connections: TWO };
+    let at = serve_limited(limits, |at| router(seen, Guard::new(at, &[], Some("0123abcd".into()))));
+    let mut streams = [(); 2].map(|()| {
+        let mut stream = TcpStream::connect(at).unwrap();
+        write!(stream, "GET /events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer 0123abcd\r\n\r\n")
+            .unwrap();
+        let mut lines = BufReader::new(stream).lines();
+        event(&mut lines);
+        lines
+    });
+    // As many as may be.
+    let shown = "Authorization: Bearer 0123abcd";
+    assert_eq!(code(at, &["GET /metrics HTTP/1.1", "Host: localhost", shown]), 503);
+    let others: Vec<TcpStream> = (0..20).map(|_| TcpStream::connect(at).unwrap()).collect();
+    fs::create_dir_all(dir.path().join("checkpoints/step-00000002")).unwrap();
+    for lines in &mut streams {
+        while event(lines)["runs"][0]["checkpoints"] != serde_json::json!([2]) {}
+    }
+    drop(others);
+}
+
+#[test]
+fn whoever_is_refused_loses_the_connection() {
+    let dir = folder();
+    let at = start(dir.path(), Some("0123abcd"));
+    for (line, code) in [
+        ("GET / HTTP/1.1", "401"),
+        ("POST /?token=0123abcd HTTP/1.1", "405"),
+        ("GET /no?token=0123abcd HTTP/1.1", "401"),
+    ] {
+        let mut stream = TcpStream::connect(at).unwrap();
+        stream.write_all(format!("{line}\r\nHost: localhost\r\n\r\n").repeat(2).as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        // What was not read any more may reset the connection.
+        let _ = stream.read_to_end(&mut answer);
+        let answer = String::from_utf8(answer).unwrap().to_ascii_lowercase();
+        assert!(
+            answer.starts_with(&format!("http/1.1 {code}")) && answer.contains("connection: close"),
+            "{answer}"
+        );
+        assert_eq!(answer.matches("http/1.1").count(), 1, "{answer}");
     }
 }
