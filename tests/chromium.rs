@@ -158,3 +158,63 @@ fn a_report_shows_its_runs_from_a_file() {
     fits(&browser, 375);
     stays_at(&browser, "file://");
 }
+
+/// Values at and beyond the ends of what an axis can show, in pairs; a moment that no calendar has; more ranks than a call takes arguments.
+#[test]
+fn whatever_the_rows_of_a_run_hold_is_drawn_or_said_to_be_left_out() {
+    let Some(browser) = Browser::start() else { return };
+    let place = Workplace::new();
+    let sizes = [5e-324, 1e-310, 1e-300, 1e-3, 1.0, 1e16, 1.0000000000000002e16, 1e280, 1.7e308];
+    let values: Vec<f64> = sizes.into_iter().flat_map(|size| [size, -size]).chain([0.0]).collect();
+    let pairs: Vec<(f64, f64)> =
+        values.iter().flat_map(|one| values.iter().map(move |other| (*one, *other))).collect();
+    let row = |step: u64, of: fn(&(f64, f64)) -> f64| {
+        let curves: serde_json::Map<String, Value> =
+            pairs.iter().enumerate().map(|(i, pair)| (format!("pair-{i}"), of(pair).into())).collect();
+        let mut row = json!({ "kind": "train", "step": step, "attempt": step, "loss": of(&(1e-3, 1.7e308)) });
+        row.as_object_mut().unwrap().extend(curves);
+        row.to_string()
+    };
+    fs::create_dir_all(place.path("run/launch")).unwrap();
+    let rows = [row(1, |pair| pair.0), row(u64::MAX, |pair| pair.1)];
+    fs::write(place.path("run/metrics.jsonl"), rows.join("\n") + "\n").unwrap();
+    let ranks: Vec<Value> = (0..150_000).map(|rank| json!({ "rank": rank, "silent_s": 1e300 })).collect();
+    let report = json!({ "attempt": 1, "began": u64::MAX, "seconds": 1e300, "ranks": ranks });
+    fs::write(place.path("run/launch/attempt-0001.json"), report.to_string()).unwrap();
+    succeed(alone(&["report", &place.text("run"), "-o", &place.text("report.html")]));
+    browser.resize(1200, 900, false);
+    browser.open(&format!("file://{}", place.text("report.html")));
+    browser.script("document.getElementById('more').open = true");
+    for scale in ["linear", "log"] {
+        browser.script(&format!(
+            "const scale = document.getElementById('scale'); scale.value = '{scale}'; scale.dispatchEvent(new Event('input'))"
+        ));
+        // Points that cannot be shown are said to be left out; the others lie within the picture.
+        let found = browser.script(
+            "return [...document.querySelectorAll('figure')].map((figure) => [figure.hidden, figure.querySelector('output').textContent,
+               [...figure.querySelectorAll('.dot')].map((dot) => [Number(dot.getAttribute('cx')), Number(dot.getAttribute('cy'))]), figure.querySelectorAll('text').length])",
+        );
+        let figures = found.as_array().unwrap();
+        assert_eq!(figures.len(), pairs.len() + 1);
+        for figure in figures {
+            let dots = figure[2].as_array().unwrap();
+            let left_out = match dots.len() {
+                0 => "2 values left out",
+                1 => "1 value left out",
+                _ => "",
+            };
+            assert!(figure[0] == false && figure[1].as_str().unwrap().contains(left_out), "{figure}");
+            let is_within =
+                |place: &Value, end: f64| place.as_f64().is_some_and(|at| (0.0..=end).contains(&at));
+            assert!(
+                dots.iter().all(|dot| is_within(&dot[0], 1200.0) && is_within(&dot[1], 220.0)),
+                "{figure}"
+            );
+            assert!(figure[3].as_u64().unwrap() < 40, "{figure}");
+        }
+        assert!(told(&browser, "train/loss").ends_with("1 value left out: beyond what the axis shows"));
+    }
+    let table = browser.script("return document.querySelector('[aria-label=Attempts]').innerText");
+    assert!(table.as_str().is_some_and(|text| text.contains('–')), "{table}");
+    stays_at(&browser, "file://");
+}

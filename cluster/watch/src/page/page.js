@@ -15,6 +15,10 @@ const MOST_RANKS = 64;
 /** Space around the curves, in pixels. */
 const EDGE = { left: 52, right: 10, top: 8, bottom: 24 };
 const HEIGHT = 220;
+/** Sizes of values that an axis can show: their differences, ratios and a margin beyond them are numbers too. */
+const SHOWN = { least: 1e-280, most: 1e280 };
+/** Labels of an axis at most, whatever values it has. */
+const MOST_TICKS = 40;
 
 const $ = (id) => document.getElementById(id);
 
@@ -57,7 +61,18 @@ function duration(seconds) {
   return s < 172800 ? `${Math.round(s / 3600)} h` : `${Math.round(s / 86400)} days`;
 }
 
+/** A moment as text: no calendar has all that a number can tell. */
+function moment(seconds) {
+  const date = new Date(seconds * 1000);
+  return Number.isNaN(date.getTime()) ? "–" : date.toISOString().slice(0, 16).replace("T", " ");
+}
+
 // Scales
+
+/** Whether an axis can show a value. */
+function isShown(value, logarithmic) {
+  return Number.isFinite(value) && Math.abs(value) <= SHOWN.most && (!logarithmic || value >= SHOWN.least);
+}
 
 /** Round values between two others, about as many as wanted. */
 function ticks(low, high, wanted) {
@@ -66,15 +81,17 @@ function ticks(low, high, wanted) {
   const raw = (high - low) / wanted || 1;
   const power = 10 ** Math.floor(Math.log10(raw));
   const step = power * [1, 2, 5, 10].find((factor) => power * factor >= raw);
-  const found = [];
-  for (let at = Math.ceil(low / step) * step; at <= high + step * 1e-9; at += step) found.push(Math.abs(at) < step * 1e-9 ? 0 : at);
-  return found;
+  const first = Math.ceil(low / step) * step;
+  const found = Array.from({ length: MOST_TICKS }, (_, i) => first + i * step).filter((at) => at <= high + step * 1e-9);
+  return found.map((at) => (Math.abs(at) < step * 1e-9 ? 0 : at));
 }
 
 function logTicks(low, high) {
   const found = [];
-  const narrow = Math.log10(high / low) < 1.5;
-  for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power++) {
+  const [first, last] = [Math.floor(Math.log10(low)), Math.ceil(Math.log10(high))];
+  const narrow = Math.log10(high) - Math.log10(low) < 1.5;
+  const step = Math.max(1, Math.ceil((last - first) / MOST_TICKS));
+  for (let power = first; power <= last; power += step) {
     for (const factor of narrow ? [1, 2, 3, 5, 7] : [1]) found.push(factor * 10 ** power);
   }
   return found.filter((at) => at >= low * 0.999 && at <= high * 1.001);
@@ -120,6 +137,8 @@ class Chart {
     this.title = TITLES[name] ?? name;
     /** The step that is looked at, or none. */
     this.at = null;
+    /** Points that the axis cannot show. */
+    this.leftOut = 0;
     this.svg = makeSvg("svg", { tabindex: "0", role: "img" });
     this.told = make("output", { "aria-live": "polite" });
     this.figure = make("figure", { "data-curve": name }, make("figcaption", {}, this.title), this.svg, this.told);
@@ -135,7 +154,12 @@ class Chart {
   lines() {
     const weight = Number($("smoothing").value);
     const logarithmic = $("scale").value === "log";
-    const shown = (points) => points.filter(([, value]) => Number.isFinite(value) && (!logarithmic || value > 0));
+    this.leftOut = 0;
+    const shown = (points) => {
+      const kept = points.filter(([, value]) => isShown(value, logarithmic));
+      this.leftOut += points.length - kept.length;
+      return kept;
+    };
     return runs.map((run) => ({ run, raw: shown(curve(run, this.name)) })).filter((line) => line.raw.length > 0)
       .map((line) => ({ ...line, points: weight > 0 ? smoothed(line.raw, weight) : line.raw, smooth: weight > 0 }));
   }
@@ -175,7 +199,10 @@ class Chart {
 
   draw() {
     const lines = this.lines();
-    this.figure.hidden = lines.length === 0;
+    this.figure.hidden = lines.length === 0 && this.leftOut === 0;
+    this.tell(lines);
+    this.svg.replaceChildren();
+    this.unplace = null;
     const width = this.svg.clientWidth;
     if (lines.length === 0 || width === 0) return;
     const values = lines.flatMap((line) => line.raw.map(([, value]) => value));
@@ -187,17 +214,18 @@ class Chart {
     const x = scale(first, last, EDGE.left, right, false);
     const y = scale(low, high, bottom, EDGE.top, logarithmic);
     this.unplace = scale(EDGE.left, right, first, last, false);
-    this.svg.replaceChildren();
     this.svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
     this.drawAxes(x, y, { first, last, low, high, right, bottom, logarithmic });
-    for (const line of lines) this.drawLine(line, x, y, bottom);
+    for (const line of lines) this.drawLine(line, x, y, { right, bottom });
     if (this.at !== null) this.drawCursor(lines, x, y, bottom);
-    this.tell(lines);
   }
 
   range(low, high, logarithmic) {
     if (low === high) return logarithmic ? [low / 1.5, high * 1.5] : [low - Math.abs(low || 1) * 0.1, high + Math.abs(high || 1) * 0.1];
-    if (logarithmic) return [low * (low / high) ** 0.04, high * (high / low) ** 0.04];
+    if (logarithmic) {
+      const margin = 10 ** (0.04 * (Math.log10(high) - Math.log10(low)));
+      return [low / margin, high * margin];
+    }
     return [low - (high - low) * 0.04, high + (high - low) * 0.04];
   }
 
@@ -213,10 +241,10 @@ class Chart {
     this.svg.append(makeSvg("line", { class: "grid", x1: EDGE.left, x2: right, y1: bottom, y2: bottom }));
   }
 
-  drawLine({ run, raw, points, smooth }, x, y, bottom) {
-    for (const step of run.restarts) {
-      this.svg.append(makeSvg("line", { class: "restart", x1: x(step), x2: x(step), y1: EDGE.top, y2: bottom }));
-    }
+  drawLine({ run, raw, points, smooth }, x, y, { right, bottom }) {
+    // One of a pixel is seen.
+    const restarts = new Map(run.restarts.map(x).filter((at) => at >= EDGE.left && at <= right).map((at) => [Math.round(at), at]));
+    for (const at of restarts.values()) this.svg.append(makeSvg("line", { class: "restart", x1: at, x2: at, y1: EDGE.top, y2: bottom }));
     const path = (of) => of.map(([step, value]) => `${x(step).toFixed(1)},${y(value).toFixed(1)}`).join(" ");
     if (smooth) this.svg.append(makeSvg("polyline", { class: `raw ${colour(run)}`, points: path(raw) }));
     this.svg.append(makeSvg("polyline", { class: `curve ${colour(run)}`, points: path(points) }));
@@ -241,6 +269,7 @@ class Chart {
       return `${runs.length > 1 ? `${line.run.name} ` : ""}${number(value)} at step ${number(step)}`;
     });
     this.svg.setAttribute("aria-label", `${this.title}: ${words.join("; ")}. Arrow keys move over the points.`);
+    if (this.leftOut > 0) words.push(`${number(this.leftOut)} ${this.leftOut === 1 ? "value" : "values"} left out: beyond what the axis shows`);
     // What is looked at is read aloud, the steady growth of a live curve is not.
     this.told.setAttribute("aria-live", this.at === null ? "off" : "polite");
     this.told.textContent = words.join(" · ");
@@ -300,7 +329,7 @@ const attemptsOf = (run) => Math.max(run.attempt, run.attempts.length, run.ranks
 function ranksOf(run) {
   const { from, ranks, written } = run.ranks;
   if (from === "nobody") return [make("p", { class: "faint" }, "Ranks are not known: no `segue launch` hears them.")];
-  const furthest = Math.max(0, ...ranks.map((rank) => rank.step));
+  const furthest = ranks.reduce((most, rank) => Math.max(most, rank.step), 0);
   const age = (rank) => rank.age_s + (from === "live" ? Math.max(0, now() - written) : 0);
   const lag = (rank) => furthest - rank.step;
   const worst = [...ranks].sort((a, b) => lag(b) - lag(a) || age(b) - age(a) || a.rank - b.rank);
@@ -319,7 +348,7 @@ function ranksOf(run) {
 
 function attemptsTable(run) {
   const why = (attempt) => attempt.hung ?? (attempt.first ? `rank ${attempt.first.rank}: ${attempt.first.what}` : attempt.code === 0 ? "done" : `exit code ${attempt.code}`);
-  const rows = run.attempts.map((attempt) => [number(attempt.attempt), new Date(attempt.began * 1000).toISOString().slice(0, 16).replace("T", " "),
+  const rows = run.attempts.map((attempt) => [number(attempt.attempt), moment(attempt.began),
     duration(attempt.seconds), number(attempt.world_size), `${number(attempt.from_step)} → ${number(attempt.to_step)}`, number(attempt.code), why(attempt), attempt.next]);
   return table("Attempts", ["attempt", "began (UTC)", "ran", "ranks", "checkpoints", "code", "why it ended", "next"], rows, (i) => i >= 6);
 }
@@ -406,7 +435,7 @@ if (embedded) {
   const data = JSON.parse(embedded);
   reportedAt = data.now;
   take(data);
-  $("state").textContent = `as of ${new Date(data.now * 1000).toISOString().slice(0, 16).replace("T", " ")} UTC`;
+  $("state").textContent = `as of ${moment(data.now)} UTC`;
 } else {
   follow();
 }

@@ -14,6 +14,8 @@ const COLOURS: [Color; 6] =
     [Color::Cyan, Color::Yellow, Color::Green, Color::Magenta, Color::Red, Color::Blue];
 /// Points of a curve that a terminal can tell apart.
 const POINTS: usize = 600;
+/// Largest size of a value that an axis can show: differences of such values are numbers too.
+const MOST_SHOWN: f64 = 1e280;
 /// Width from which curves stand side by side, and height from which there are any.
 const SIDE_BY_SIDE: u16 = 90;
 const WITH_CURVES: u16 = 18;
@@ -98,8 +100,8 @@ fn draw_curves(frame: &mut Frame, runs: &[RunView], screen: &Screen, area: Rect)
     let [left, right] =
         if beside { Layout::horizontal(halves) } else { Layout::vertical(halves) }.areas(area);
     let loss = Curves::of(runs, |_| Some("train/loss"), screen.logarithmic);
-    loss.draw(frame, if screen.logarithmic { " loss, logarithmic " } else { " loss " }, left);
-    Curves::of(runs, RunView::rate, false).draw(frame, " tokens or examples a second ", right);
+    loss.draw(frame, if screen.logarithmic { "loss, logarithmic" } else { "loss" }, left);
+    Curves::of(runs, RunView::rate, false).draw(frame, "tokens or examples a second", right);
 }
 
 /// A curve of each run, as it is drawn.
@@ -107,18 +109,25 @@ struct Curves {
     /// Number of the run, and its points.
     lines: Vec<(usize, Vec<(f64, f64)>)>,
     logarithmic: bool,
+    /// Points that the axis cannot show.
+    left_out: usize,
 }
 
 impl Curves {
     fn of<'a>(runs: &'a [RunView], name: impl Fn(&'a RunView) -> Option<&'a str>, logarithmic: bool) -> Self {
-        let points = |run: &'a RunView| {
-            let drawn = thinned(run.series.get(name(run)?)?, POINTS).into_iter();
-            let value = |value: f64| if logarithmic { value.ln() } else { value };
-            let finite = drawn.map(|(step, y)| (step as f64, value(y))).filter(|(_, y)| y.is_finite());
-            Some(finite.collect::<Vec<_>>())
-        };
-        let lines = runs.iter().enumerate().filter_map(|(i, run)| Some((i, points(run)?)));
-        Self { lines: lines.filter(|(_, points)| !points.is_empty()).collect(), logarithmic }
+        let value = |value: f64| if logarithmic { value.ln() } else { value };
+        let (mut lines, mut left_out) = (Vec::new(), 0);
+        for (i, run) in runs.iter().enumerate() {
+            let Some(series) = name(run).and_then(|name| run.series.get(name)) else { continue };
+            let all = series.iter().map(|(step, y)| (*step, value(*y)));
+            let shown: Vec<(u64, f64)> = all.filter(|(_, y)| y.abs() <= MOST_SHOWN).collect();
+            left_out += series.len() - shown.len();
+            if !shown.is_empty() {
+                let points = thinned(&shown, POINTS).into_iter();
+                lines.push((i, points.map(|(step, y)| (step as f64, y)).collect()));
+            }
+        }
+        Self { lines, logarithmic, left_out }
     }
 
     /// Least and greatest of what `of` takes of all points, apart where they are the same.
@@ -126,13 +135,20 @@ impl Curves {
         let all = self.lines.iter().flat_map(|(_, points)| points).map(of);
         let [low, high] =
             all.fold([f64::INFINITY, f64::NEG_INFINITY], |[low, high], v| [low.min(v), high.max(v)]);
-        if low < high { [low, high] } else { [low - 0.5, low + 0.5] }
+        let apart = f64::max(0.5, low.abs() * 1e-9);
+        if low < high { [low, high] } else { [low - apart, low + apart] }
     }
 
-    fn draw(&self, frame: &mut Frame, title: &'static str, area: Rect) {
-        let block = Block::bordered().title(title);
+    fn draw(&self, frame: &mut Frame, title: &str, area: Rect) {
+        let left_out = match self.left_out {
+            0 => String::new(),
+            1 => ", 1 value left out".into(),
+            many => format!(", {many} values left out"),
+        };
+        let block = Block::bordered().title(format!(" {title}{left_out} "));
         if self.lines.is_empty() {
-            frame.render_widget(Paragraph::new("nothing reported yet").block(block), area);
+            let why = if self.left_out > 0 { "beyond what the axis shows" } else { "nothing reported yet" };
+            frame.render_widget(Paragraph::new(why).block(block), area);
             return;
         }
         let sets = self.lines.iter().map(|(i, points)| {

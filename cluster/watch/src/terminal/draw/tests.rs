@@ -117,3 +117,28 @@ fn every_size_is_drawn_and_text_of_a_run_controls_no_terminal() {
         }
     }
 }
+
+#[test]
+fn whatever_values_curves_have_is_drawn_or_said_to_be_left_out() {
+    let sizes = [0.0, 5e-324, 1e-300, 1e-3, 1e16, 1.000_000_000_000_000_2e16, 1e280, f64::MAX, f64::INFINITY];
+    let values: Vec<f64> = sizes.into_iter().flat_map(|size| [size, -size]).chain([f64::NAN]).collect();
+    let dots = |found: &[String]| {
+        let dot = |c: char| ('\u{2801}'..='\u{28ff}').contains(&c);
+        found.iter().any(|line| line.chars().any(dot))
+    };
+    for one in &values {
+        for other in &values {
+            let mut run = RunView { name: "tiny".into(), step: u64::MAX, ..RunView::default() };
+            run.series.insert("train/loss".into(), vec![(1, *one), (u64::MAX, *other)]);
+            for logarithmic in [false, true] {
+                let shown =
+                    |v: &&&f64| if logarithmic { v.is_finite() && ***v > 0.0 } else { v.abs() <= 1e280 };
+                let count = [one, other].iter().filter(shown).count();
+                let found = lines(&[run.clone()], Screen { selected: 0, logarithmic }, 100, 24);
+                let said = ["2 values left out", "1 value left out", "loss"][count];
+                assert!(found[3].contains(said), "{one} {other}: {found:#?}");
+                assert_eq!(dots(&found), count > 0, "{one} {other}: {found:#?}");
+            }
+        }
+    }
+}
