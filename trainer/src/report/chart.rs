@@ -8,7 +8,7 @@
 //! assert!(chart.svg().starts_with("<svg"));
 //! ```
 
-use super::svg::{Anchor, Drawing, GRID, INK, Scale, colour, text_width};
+use super::svg::{Anchor, Drawing, GRID, INK, Scale, colour, is_shown, text_width};
 
 /// Pixels from side to side of a line chart's axes.
 pub(super) const PLOT_WIDTH: f64 = 560.0;
@@ -34,7 +34,7 @@ pub(super) const TICKS: usize = 6;
 pub struct Point {
     /// Place on the x axis.
     pub x: f64,
-    /// Place on the y axis. A point that is not finite interrupts the line.
+    /// Place on the y axis. A point that is not a number, or beyond what an axis can show, interrupts the line.
     pub y: f64,
     /// Ends of the error bar on the y axis.
     pub interval: Option<(f64, f64)>,
@@ -47,8 +47,14 @@ impl From<(f64, f64)> for Point {
 }
 
 impl Point {
-    fn is_finite(&self) -> bool {
-        self.x.is_finite() && self.y.is_finite()
+    fn is_shown(&self) -> bool {
+        is_shown(self.x) && is_shown(self.y)
+    }
+
+    /// Whether there is something that cannot be shown.
+    fn is_left_out(&self) -> bool {
+        let (low, high) = self.interval.unwrap_or((self.y, self.y));
+        [self.x, self.y, low, high].into_iter().any(|value| !value.is_nan() && !is_shown(value))
     }
 }
 
@@ -98,7 +104,8 @@ impl LineChart {
 
     /// The chart as an SVG document.
     pub fn svg(&self) -> String {
-        let points = || self.series.iter().flat_map(|s| &s.points).filter(|p| p.is_finite());
+        let all = || self.series.iter().flat_map(|s| &s.points);
+        let points = || all().filter(|p| p.is_shown());
         let heights = points().flat_map(|p| {
             let (low, high) = p.interval.unwrap_or((p.y, p.y));
             [p.y, low, high]
@@ -112,6 +119,7 @@ impl LineChart {
             draw_series(&mut drawing, series, (i, self.dots), &x, &y);
         }
         self.draw_legend(&mut drawing);
+        drawing.note_left_out(all().filter(|p| p.is_left_out()).count());
         drawing.finish()
     }
 
@@ -144,7 +152,7 @@ impl LineChart {
 
 fn draw_series(drawing: &mut Drawing, series: &Series, (i, dots): (usize, bool), x: &Scale, y: &Scale) {
     let colour = colour(i);
-    for stretch in series.points.split(|p| !p.is_finite()) {
+    for stretch in series.points.split(|p| !p.is_shown()) {
         let line: Vec<(f64, f64)> = stretch.iter().map(|p| (x.at(p.x), y.at(p.y))).collect();
         if line.len() > 1 {
             drawing.polyline(&line, i);
@@ -153,8 +161,7 @@ fn draw_series(drawing: &mut Drawing, series: &Series, (i, dots): (usize, bool),
             if dots {
                 drawing.dot(at, DOT, i);
             }
-            if let Some((low, high)) =
-                point.interval.filter(|(low, high)| low.is_finite() && high.is_finite())
+            if let Some((low, high)) = point.interval.filter(|(low, high)| is_shown(*low) && is_shown(*high))
             {
                 let (low, high) = (y.at(low), y.at(high));
                 drawing.line((at.0, low), (at.0, high), colour, 1.5);
@@ -212,6 +219,19 @@ mod tests {
         assert_eq!(two.svg(), two.clone().svg());
         // Those of the legend are left.
         assert_eq!(count(&two.without_dots().svg(), "<circle"), 2);
+    }
+
+    #[test]
+    fn what_no_axis_can_show_is_left_out_and_said() {
+        let points =
+            [(0.0, 1.0), (1.0, f64::MAX), (2.0, -f64::MAX), (3.0, f64::NAN), (4.0, 2.0)].map(Point::from);
+        let mut points = points.to_vec();
+        points.push(Point { interval: Some((1.0, f64::INFINITY)), ..(5.0, 1.5).into() });
+        let text = LineChart::new("t", "x", "y").with(Series::new("a", points)).svg();
+        // What is not a number is not there.
+        assert!(text.contains("3 values left out"), "{text}");
+        assert_eq!(count(&text, "<circle"), 3);
+        assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");
     }
 
     /// What follows `before` in a line, up to a quotation mark.

@@ -2,7 +2,7 @@
 
 use super::chart::{BOTTOM, CAP, DOT, PLOT_WIDTH, ROW, TICKS, TOP, draw_legend_entry, draw_x_axis};
 use super::statistics::Interval;
-use super::svg::{Anchor, Drawing, GRID, Scale, colour, text_width};
+use super::svg::{Anchor, Drawing, GRID, Scale, colour, is_shown, text_width};
 
 /// Pixels between the dots of a row.
 const SPREAD: f64 = 9.0;
@@ -33,8 +33,8 @@ impl IntervalChart {
     pub fn svg(&self) -> String {
         let left = 28.0 + self.rows.iter().map(|(label, _)| text_width(label)).fold(0.0, f64::max);
         let (right, bottom) = (left + PLOT_WIDTH, TOP + (self.rows.len().max(1) as f64 + 0.5) * ROW);
-        let shown = self.rows.iter().flat_map(|(_, values)| values.iter().flatten());
-        let x = Scale::new(shown.flat_map(ends), TICKS, (left, right));
+        let values = || self.rows.iter().flat_map(|(_, values)| values.iter().flatten());
+        let x = Scale::new(values().flat_map(ends), TICKS, (left, right));
         let legend = 64.0 + self.series.iter().map(|label| text_width(label)).fold(0.0, f64::max);
         let mut drawing = Drawing::new(right + legend, bottom + BOTTOM);
         for (value, _) in x.ticks() {
@@ -53,6 +53,8 @@ impl IntervalChart {
             draw_legend_entry(&mut drawing, i, (right, TOP), label);
         }
         drawing.title((left + PLOT_WIDTH / 2.0, TOP / 2.0), &self.title);
+        let beyond = |value: &&Interval| ends(value).iter().any(|end| !end.is_nan() && !is_shown(*end));
+        drawing.note_left_out(values().filter(beyond).count());
         drawing.finish()
     }
 }
@@ -63,7 +65,7 @@ fn ends(value: &Interval) -> [f64; 2] {
 }
 
 fn draw_value(drawing: &mut Drawing, value: Option<&Interval>, x: &Scale, height: f64, series: usize) {
-    let Some(value) = value.filter(|value| ends(value).iter().all(|end| end.is_finite())) else { return };
+    let Some(value) = value.filter(|value| ends(value).iter().all(|end| is_shown(*end))) else { return };
     let ([low, high], colour) = (ends(value).map(|end| x.at(end)), colour(series));
     drawing.line((low, height), (high, height), colour, 2.0);
     for end in [low, high] {

@@ -1,7 +1,7 @@
 //! Points of a plane in the colours of their groups, as SVG text.
 
 use super::chart::{TOP, draw_legend_entry, legend_end};
-use super::svg::{Drawing, GRID, Scale, text_width};
+use super::svg::{Drawing, GRID, Scale, is_shown, text_width};
 
 /// Pixels of the plane's sides.
 const SIDE: f64 = 560.0;
@@ -32,7 +32,7 @@ impl ScatterChart {
         self
     }
 
-    /// The chart as an SVG document. The same points give the same bytes; what is not finite is left out.
+    /// The chart as an SVG document. The same points give the same bytes; what cannot be shown is left out, and said to be.
     pub fn svg(&self) -> String {
         let (right, bottom) = (MARGIN + SIDE, TOP + SIDE);
         let along = |axis: usize| self.points.iter().map(move |(at, _)| at[axis]);
@@ -47,13 +47,15 @@ impl ScatterChart {
         for side in [MARGIN, right] {
             drawing.line((side, TOP), (side, bottom), GRID, 1.0);
         }
-        for ([a, b], group) in self.points.iter().filter(|(at, _)| at.iter().all(|value| value.is_finite())) {
+        let shown = || self.points.iter().filter(|(at, _)| at.iter().all(|value| is_shown(*value)));
+        for ([a, b], group) in shown() {
             drawing.dot((x.at(*a), y.at(*b)), RADIUS, *group);
         }
         for (group, label) in self.groups.iter().enumerate() {
             draw_legend_entry(&mut drawing, group, (right, TOP), label);
         }
         drawing.title((MARGIN + SIDE / 2.0, TOP / 2.0), &self.title);
+        drawing.note_left_out(self.points.len() - shown().count());
         drawing.finish()
     }
 }
@@ -71,7 +73,7 @@ mod tests {
         let text = chart.svg();
         // Two points and two entries of the legend.
         assert_eq!(text.matches("<circle").count(), 4);
-        assert!(text.contains("a &lt;1&gt;") && !text.contains("NaN"));
+        assert!(text.contains("a &lt;1&gt;") && !text.contains("NaN") && text.contains("1 value left out"));
         assert_eq!(text, chart.svg());
     }
 

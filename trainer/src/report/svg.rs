@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use segue_configs::counted;
+
 /// Font of all text.
 const FONT: &str = "Helvetica, Arial, sans-serif";
 /// Size of labels, in pixels.
@@ -23,6 +25,17 @@ const CORNERS: [&[(f64, f64)]; DASHES.len()] = [
 pub(super) const INK: &str = "#333333";
 /// Colour of grid lines.
 pub(super) const GRID: &str = "#e4e4e4";
+
+/// Largest size of a value that an axis can show: differences of such values are numbers too.
+const MOST_SHOWN: f64 = 1e280;
+/// Smallest difference of values that an axis has ticks for; of their own size, where that is more.
+const LEAST_SHOWN: f64 = 1.0 / MOST_SHOWN;
+const LEAST_SHOWN_OF_SIZE: f64 = 1e-12;
+
+/// Whether an axis can show a value.
+pub(super) fn is_shown(value: f64) -> bool {
+    value.abs() <= MOST_SHOWN
+}
 
 /// Colour of series `i`.
 pub(super) fn colour(i: usize) -> &'static str {
@@ -135,6 +148,14 @@ impl Drawing {
         ));
     }
 
+    /// Says at the bottom how many values are left out, where there are any.
+    pub(super) fn note_left_out(&mut self, values: usize) {
+        if values > 0 {
+            let note = format!("{} left out: beyond what the axis shows", counted(values, "value"));
+            self.text((8.0, self.height - 10.0), Anchor::Start, &note);
+        }
+    }
+
     fn push(&mut self, element: std::fmt::Arguments) {
         // Writing to a string cannot fail.
         let _ = writeln!(self.body, "{element}");
@@ -182,12 +203,14 @@ pub(super) struct Scale {
 }
 
 impl Scale {
-    /// Covers `values` (those that are finite) with about `ticks` steps, from pixel `pixels.0` to `pixels.1`.
+    /// Covers `values` (those that can be shown) with about `ticks` steps, from pixel `pixels.0` to `pixels.1`.
     pub(super) fn new(values: impl Iterator<Item = f64>, ticks: usize, pixels: (f64, f64)) -> Self {
         let (low, high) = values
-            .filter(|v| v.is_finite())
+            .filter(|v| is_shown(*v))
             .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)));
-        let (low, high) = match (low.is_finite(), low == high) {
+        let size = low.abs().max(high.abs());
+        let are_one = high - low <= f64::max(LEAST_SHOWN_OF_SIZE * size, LEAST_SHOWN);
+        let (low, high) = match (low.is_finite(), are_one) {
             (false, _) => (0.0, 1.0),
             (true, true) => (low - 0.5 * low.abs().max(1.0), high + 0.5 * high.abs().max(1.0)),
             (true, false) => (low, high),
@@ -217,11 +240,18 @@ impl Scale {
     }
 }
 
+/// Sizes of numbers with all their digits in labels.
+const WRITTEN_OUT: std::ops::Range<f64> = 1e-12..1e15;
+
 /// The number with thousands set apart, and with `decimals` digits after the point.
 fn tick_label(value: f64, decimals: usize) -> String {
+    let sign = if value < 0.0 { "−" } else { "" };
+    if value != 0.0 && !WRITTEN_OUT.contains(&value.abs()) {
+        return format!("{sign}{:.3e}", value.abs());
+    }
     let plain = format!("{:.decimals$}", value.abs());
     let (whole, rest) = plain.split_at(plain.find('.').unwrap_or(plain.len()));
-    let mut out = String::from(if value < 0.0 { "−" } else { "" });
+    let mut out = String::from(sign);
     for (i, digit) in whole.chars().enumerate() {
         if i > 0 && (whole.len() - i) % 3 == 0 {
             out.push(',');
@@ -252,6 +282,25 @@ mod tests {
         assert_eq!(labels(&[-0.02, 0.03, f64::NAN]), ["−0.02", "−0.01", "0.00", "0.01", "0.02", "0.03"]);
         assert_eq!(labels(&[1200.0, 3800.0]), ["1,000", "2,000", "3,000", "4,000"]);
         assert!(!labels(&[]).is_empty() && !labels(&[7.0]).is_empty());
+    }
+
+    #[test]
+    fn whatever_values_there_are_have_few_ticks_within_the_scale() {
+        let sizes = [0.0, 5e-324, 1e-310, 1e-300, 1e-3, 1e16, 1e16 + 2.0, 1e280, f64::MAX, f64::INFINITY];
+        let values: Vec<f64> = sizes.into_iter().flat_map(|size| [size, -size]).chain([f64::NAN]).collect();
+        for one in &values {
+            for other in &values {
+                let scale = Scale::new([*one, *other].into_iter(), 6, (100.0, 0.0));
+                let ticks = scale.ticks();
+                assert!((2..=9).contains(&ticks.len()), "{one} {other}: {ticks:?}");
+                assert!(ticks.iter().all(|(_, label)| label.len() < 24), "{one} {other}: {ticks:?}");
+                let values = [*one, *other].into_iter().filter(|value| is_shown(*value));
+                for value in values.chain(ticks.into_iter().map(|(value, _)| value)) {
+                    let at = scale.at(value);
+                    assert!((-1e-6..=100.0 + 1e-6).contains(&at), "{one} {other}: {value} at {at}");
+                }
+            }
+        }
     }
 
     #[test]
