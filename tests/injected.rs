@@ -303,6 +303,54 @@ fn a_gradient_that_is_not_a_number_stops_the_run_and_the_run_goes_on_without_it(
     place.assert_same("whole", "run");
 }
 
+/// The update of a finite loss and gradient leaves a NaN: no checkpoint has it, nor has the model of a run that is done.
+#[test]
+fn weights_that_are_not_a_number_are_never_written_and_are_said_to_be_at_fault() {
+    let place = Workplace::new();
+    succeed(alone(&place.pretrain("whole", &SHORT)));
+    let blamed = ["`transformer.word_emb.emb_layers.0.weight` holds a value", "the weights are not finite"];
+    // Where a checkpoint is due, and a step before that.
+    for (step, last) in [(4, 2), (3, 2), (6, 4)] {
+        let (run, fault) = (format!("run-{step}"), format!("nan@weights:step={step}"));
+        let args = place.pretrain(&run, &[&SHORT[..], &["train.shard=optimizer"]].concat());
+        fail(with(mpirun(2, &args), &fault), 80, &blamed);
+        assert_eq!(newest(&place, &run), last);
+        succeed(alone(&args));
+        place.assert_same("whole", &run);
+        assert_same_best(&place, "whole", &run);
+    }
+    let back = [&SHORT[..], &["recovery.non_finite=roll_back"]].concat();
+    let skipped = [&SHORT[..], &[r#"recovery.skip_steps=["3-4"]"#]].concat();
+    succeed(alone(&place.pretrain("skipped", &skipped)));
+    succeed(with(alone(&place.pretrain("back", &back)), "nan@weights:step=4:rank=0"));
+    place.assert_same("skipped", "back");
+}
+
+/// Nothing is injected: the settings alone spoil the weights, or leave such as give no number.
+#[test]
+fn a_run_that_ends_without_a_finite_result_is_not_done() {
+    let place = Workplace::new();
+    for (number, keys) in [
+        &["train.steps=1", "optim.kind=sgd", "optim.lr=3e38", "optim.clip=0"][..],
+        &[
+            "train.steps=4",
+            "optim.kind=sgd",
+            "optim.lr=3e38",
+            "recovery.non_finite=skip",
+            "recovery.at_most=100",
+        ],
+        &["train.steps=2", "optim.kind=sgd", "optim.lr=1e30", "average.kind=exponential"],
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let args = place.pretrain(&format!("run-{number}"), keys);
+        for _ in 0..2 {
+            fail(alone(&args), 80, &["finite"]);
+        }
+    }
+}
+
 /// Whatever the disk refuses at one checkpoint, training goes on, and the result is the same.
 #[test]
 fn a_disk_that_refuses_one_checkpoint_changes_nothing() {

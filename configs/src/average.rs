@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::model::out_of_range;
+use crate::model::{no_effect, out_of_range};
 use crate::range::Range;
 use crate::{Config, ConfigError, Idle, NonFinite};
 
@@ -238,7 +238,7 @@ impl Config {
         for (key, value, set, kind) in given {
             if set && a.kind != kind {
                 let why = format!("needs average.kind = {}", json!(kind));
-                return Err(out_of_range(key, value, &why));
+                return Err(no_effect(key, value, &why));
             }
         }
         if a.fine_tuning > 0 && (a.patience == 0 || self.eval.every == 0) {
@@ -261,7 +261,7 @@ impl Config {
         }
         if a.fine_tuning == 0 && a.fine_tuning_rate != default.fine_tuning_rate {
             let why = "needs average.fine_tuning of at least 1";
-            return Err(out_of_range("average.fine_tuning_rate", a.fine_tuning_rate, why));
+            return Err(no_effect("average.fine_tuning_rate", a.fine_tuning_rate, why));
         }
         if a.kind == AverageKind::TwoTailed && self.eval.every == 0 {
             let why = "average.kind = \"two_tailed\" decides at evaluations; must be at least 1";

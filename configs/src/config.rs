@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use serde_json::{Map, Value, json};
 
-use crate::model::{KnownModels, Models, WrongValue, out_of_range};
+use crate::model::{KnownModels, Models, WrongValue, no_effect, out_of_range};
 use crate::reference::Section;
 use crate::{
     AdversarialConfig, AverageConfig, CheckpointConfig, ConfigError, DataConfig, EvalConfig, LogConfig,
@@ -213,6 +213,11 @@ impl Config {
         self.checkpoint.best || self.eval.patience > 0 || self.average.fine_tuning > 0
     }
 
+    /// Gives tables of positions room, where the recipe leaves their size open.
+    pub(crate) fn fit_positions(&mut self) {
+        self.model.fit_positions(self.train.ext_len + self.train.longest_segment());
+    }
+
     /// Checks every range, and what sections say of each other.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let t = &self.train;
@@ -235,7 +240,7 @@ impl Config {
         }
         let mem_len = self.model.mem_len();
         if self.eval.same_length && (self.eval.mem_len == 0 || self.eval.mem_len < 0 && mem_len == 0) {
-            return Err(out_of_range("eval.same_length", true, "needs a memory of at least 1"));
+            return Err(no_effect("eval.same_length", true, "needs a memory of at least 1"));
         }
         Ok(())
     }

@@ -53,6 +53,16 @@ pub enum ConfigError {
         /// The rule it breaks, with [advice].
         why: String,
     },
+    /// A value that nothing looks at beside the others.
+    #[error("`{key}` = {value} is invalid: {}", advice::fact(.why))]
+    NoEffect {
+        /// Dotted name.
+        key: String,
+        /// The value found.
+        value: String,
+        /// What it lacks, with [advice].
+        why: String,
+    },
     /// Settings that a study would try.
     #[error("{at}: {error}")]
     Tried {
@@ -89,7 +99,7 @@ impl ConfigError {
             ConfigError::UnknownKey { nearest: None, .. } => {
                 Some("--print-config lists the known keys".into())
             }
-            ConfigError::OutOfRange { why, .. } => advice::hint(why),
+            ConfigError::OutOfRange { why, .. } | ConfigError::NoEffect { why, .. } => advice::hint(why),
             ConfigError::Tried { error, .. } => {
                 error.hint().or_else(|| Some("change the recipe, or the ends of the range".into()))
             }

@@ -23,7 +23,7 @@ pub const IO_FAILED: u8 = 74;
 pub const PREEMPTED: u8 = 75;
 /// A setting that is unknown, out of range or missing, or does not fit what it is used with.
 pub const BAD_CONFIG: u8 = 78;
-/// The loss or the gradient norm of a training is not a number.
+/// The loss, the gradient norm, the weights or the last evaluation of a training are not finite.
 pub const NOT_A_NUMBER: u8 = 80;
 /// Ranks hold different weights or gradients.
 pub const RANKS_DIFFER: u8 = 81;

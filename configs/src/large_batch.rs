@@ -1,7 +1,8 @@
 //! What large batches ask for: a learning rate that follows the number of lanes, and a batch that begins small.
 
 use crate::idle::Overlooked;
-use crate::model::out_of_range;
+use crate::model::{no_effect, out_of_range};
+use crate::range::counts_in_single;
 use crate::{
     Config, ConfigError, OptimConfig, OptimKind, RateScale, ReducePrecision, ScheduleKind, Shard, TrainConfig,
 };
@@ -164,11 +165,19 @@ impl Config {
     }
 
     fn check_scale(&self, section: &str) -> Result<(), ConfigError> {
-        match (self.schedule.scale, self.schedule.base_lanes) {
-            (RateScale::None, _) | (_, 1..) => Ok(()),
-            (_, 0) => {
-                let why = "schedule.scale needs the number of lanes that optim.lr was chosen for";
-                Err(out_of_range(format!("{section}.base_lanes"), 0, why))
+        if self.schedule.scale != RateScale::None && self.schedule.base_lanes == 0 {
+            let why = "schedule.scale needs the number of lanes that optim.lr was chosen for";
+            return Err(out_of_range(format!("{section}.base_lanes"), 0, why));
+        }
+        let rounds = if self.average.fine_tuning > 0 { self.average.fine_tuning_rate } else { 1.0 };
+        let peaks = [self.peak_lr(), self.peak_lr() * rounds];
+        match peaks.into_iter().find(|peak| !counts_in_single(*peak)) {
+            None => Ok(()),
+            Some(peak) => {
+                let why = format!(
+                    "schedule.scale and average.fine_tuning_rate make a rate of {peak:e} of it, which single precision has no room for"
+                );
+                Err(out_of_range(section.replacen("schedule", "optim", 1) + ".lr", self.optim.lr, &why))
             }
         }
     }
@@ -176,8 +185,11 @@ impl Config {
     fn check_batch_warmup(&self) -> Result<(), ConfigError> {
         let (steps, from) = (self.train.batch_warmup, self.train.batch_warmup_from);
         let refuse = |why: &str| Err(out_of_range("train.batch_warmup_from", from, why));
-        if (steps > 0) != (from > 1) {
-            return refuse("must be above 1 with train.batch_warmup, and 1 without");
+        let why = "must be above 1 with train.batch_warmup, and 1 without";
+        match (steps > 0, from > 1) {
+            (true, false) => return refuse(why),
+            (false, true) => return Err(no_effect("train.batch_warmup_from", from, why)),
+            _ => {}
         }
         if !from.is_power_of_two() || !self.micro_steps().is_multiple_of(from) {
             let micro_steps = self.micro_steps();
@@ -350,6 +362,24 @@ mod tests {
             (&[&WARMUP[..], &["train.varlen=true"]].concat(), "train.batch_warmup"),
             (&[&WARMUP[..], &["train.ext_len=3"]].concat(), "train.batch_warmup"),
             (&["train.lanes=4", "log.noise_scale_every=5"], "log.noise_scale_every"),
+            (
+                &["optim.lr=1e38", "train.lanes=8", "schedule.scale=linear", "schedule.base_lanes=2"],
+                "optim.lr",
+            ),
+            (
+                &["optim.lr=1e-45", "train.lanes=8", "schedule.scale=linear", "schedule.base_lanes=32"],
+                "optim.lr",
+            ),
+            (
+                &[
+                    "optim.lr=1e38",
+                    "average.patience=1",
+                    "eval.every=5",
+                    "average.fine_tuning=1",
+                    "average.fine_tuning_rate=8",
+                ],
+                "optim.lr",
+            ),
         ] {
             let message = load(keys).unwrap_err();
             assert!(message.contains(&format!("`{named}`")), "{keys:?}: {message}");

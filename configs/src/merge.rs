@@ -1,5 +1,7 @@
 //! Merges defaults, recipe and overrides into one configuration that records the origin of each value.
 
+mod idle;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -10,7 +12,7 @@ use crate::config::{Networks, SECTIONS};
 use crate::keys::{flatten, nearest, pointer};
 use crate::model::{Models, WrongValue};
 use crate::range;
-use crate::{Config, ConfigError, Idle, OptimConfig, ScheduleConfig};
+use crate::{Config, ConfigError, OptimConfig, ScheduleConfig};
 
 /// Origin of a value that nobody set.
 const DEFAULT: &str = "default";
@@ -269,11 +271,11 @@ impl Layers {
     }
 
     /// Takes the sections of single networks out of those of all.
-    fn take_networks(&mut self) -> Networks {
+    fn take_networks(&self, merged: &mut Value) -> Networks {
         let mut taken = Networks::new();
         for section in OF_NETWORKS {
             for network in self.networks() {
-                let own = self.merged[section].as_object_mut().and_then(|fields| fields.remove(*network));
+                let own = merged[section].as_object_mut().and_then(|fields| fields.remove(*network));
                 if let Some(Value::Object(values)) = own {
                     taken.entry(section.into()).or_default().insert((*network).into(), values);
                 }
@@ -284,16 +286,7 @@ impl Layers {
 
     fn finish(mut self) -> Result<Loaded, ConfigError> {
         self.settle()?;
-        let networks = self.take_networks();
-        if let Some(fields) = self.merged["model"].as_object_mut() {
-            fields.remove("model_type");
-        }
-        let read = self.defaults.models().find(self.defaults.model.model_type()).map(|known| known.read);
-        let Some(read) = read else {
-            return Err(ConfigError::NotAnOverride { text: "model.model_type".into() });
-        };
-        let wrong = |section: &str, error| self.wrong_type(section, error);
-        let mut config = Config::of_json(self.defaults.models, &self.merged, networks, read, wrong)?;
+        let mut config = self.read()?;
         for network in self.networks() {
             let (_, _): (OptimConfig, ScheduleConfig) = (
                 self.section(&format!("optim.{network}"), &config.over("optim", network))?,
@@ -305,27 +298,23 @@ impl Layers {
         }
         config.check()?;
         self.refuse_idle(&config)?;
-        config.model.fit_positions(config.train.ext_len + config.train.longest_segment());
+        config.fit_positions();
         Ok(Loaded { config, origins: self.origins })
     }
 
-    /// Refuses a key that was given and that nothing looks at, unless a later setting has taken its use away.
-    fn refuse_idle(&self, config: &Config) -> Result<(), ConfigError> {
-        let (now, defaults) = (config.to_json(), self.defaults.to_json());
-        for Idle { key, by, why } in config.idle() {
-            let Some(giver) = self.given.get(&key) else { continue };
-            let taken_away = by.iter().filter_map(|other| self.given.get(other)).any(|later| later > giver);
-            let general = self.of_all_networks(&key);
-            let default = defaults.pointer(&pointer(general.as_ref().unwrap_or(&key)));
-            let value = now.pointer(&pointer(&key));
-            if taken_away || value == default {
-                continue;
-            }
-            let value = value.cloned().unwrap_or_default();
-            let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-            return Err(ConfigError::OutOfRange { key, value, why: why.into() });
+    /// What has been merged as sections, unchecked but for the types of values.
+    fn read(&self) -> Result<Config, ConfigError> {
+        let mut merged = self.merged.clone();
+        let networks = self.take_networks(&mut merged);
+        if let Some(fields) = merged["model"].as_object_mut() {
+            fields.remove("model_type");
         }
-        Ok(())
+        let read = self.defaults.models().find(self.defaults.model.model_type()).map(|known| known.read);
+        let Some(read) = read else {
+            return Err(ConfigError::NotAnOverride { text: "model.model_type".into() });
+        };
+        let wrong = |section: &str, error| self.wrong_type(section, error);
+        Config::of_json(self.defaults.models, &merged, networks, read, wrong)
     }
 
     fn section<T: DeserializeOwned>(&self, name: &str, value: &Value) -> Result<T, ConfigError> {

@@ -432,6 +432,11 @@ pub fn out_of_range(key: impl ToString, value: impl ToString, why: &str) -> Conf
     ConfigError::OutOfRange { key: key.to_string(), value: value.to_string(), why: why.into() }
 }
 
+/// The error of a value that has no effect beside the others. A checkpoint of a version that took it is gone on from all the same.
+pub fn no_effect(key: impl ToString, value: impl ToString, why: &str) -> ConfigError {
+    ConfigError::NoEffect { key: key.to_string(), value: value.to_string(), why: why.into() }
+}
+
 /// [`out_of_range`] of a key of `config`, with the value that it has there.
 pub fn refused(config: &Config, key: &'static str, why: &str) -> ConfigError {
     let value = config.to_json();

@@ -133,7 +133,8 @@ impl OptimConfig {
             .iter()
             .chain(lengths)
             .map(|key| -> Overlooked { (key, &["kind"], "the rule of optim.kind does not look at it") });
-        let others: [(bool, Overlooked); 2] = [
+        let others: [(bool, Overlooked); 3] = [
+            (self.kind != OptimKind::Radam, ("rectify_above", &["kind"], "needs optim.kind = \"radam\"")),
             (
                 self.layer_decay == 1.0,
                 ("layer_decay_of", &["layer_decay"], "needs optim.layer_decay below 1"),
@@ -145,14 +146,7 @@ impl OptimConfig {
 
     /// Refuses what the rule would not look at, or cannot do without.
     fn check(&self, config: &Config) -> Result<(), ConfigError> {
-        let (is_radam, default) = (self.kind == OptimKind::Radam, Self::default());
-        if !is_radam && self.rectify_above != default.rectify_above {
-            return Err(out_of_range(
-                "optim.rectify_above",
-                self.rectify_above,
-                "needs optim.kind = \"radam\"",
-            ));
-        }
+        let is_radam = self.kind == OptimKind::Radam;
         if is_radam && !self.bias_correction {
             let why = "optim.kind = \"radam\" is about the bias of moments; must be true";
             return Err(out_of_range("optim.bias_correction", false, why));

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::model::out_of_range;
+use crate::model::{no_effect, out_of_range};
 use crate::range::Range;
 use crate::{Config, ConfigError, DataOrder, Idle};
 
@@ -215,7 +215,7 @@ impl Config {
     pub fn check_text(&self) -> Result<(), ConfigError> {
         if self.eval.steps > 0 && !self.data.order.in_pairs() {
             let why = "needs data.order = \"pairs\" or \"records\": every token of a stream is evaluated";
-            return Err(out_of_range("eval.steps", self.eval.steps, why));
+            return Err(no_effect("eval.steps", self.eval.steps, why));
         }
         self.check_blend()
     }
@@ -234,7 +234,7 @@ impl Config {
         let o = &self.objective;
         if o.next_sentence > 0.0 && o.kind == ObjectiveKind::Lm {
             let why = "objective.kind = \"lm\" has no pairs of segments";
-            return Err(out_of_range("objective.next_sentence", o.next_sentence, why));
+            return Err(no_effect("objective.next_sentence", o.next_sentence, why));
         }
         if o.mask_share + o.random_share > 1.0 {
             let why = "exceeds 1 together with objective.mask_share";
@@ -277,12 +277,12 @@ impl Config {
         let d = &self.data;
         if !d.tokenizer.is_empty() && d.order != DataOrder::Records {
             let why = "a corpus has its own; this is for data.order = \"records\"";
-            return Err(out_of_range("data.tokenizer", &d.tokenizer, why));
+            return Err(no_effect("data.tokenizer", &d.tokenizer, why));
         }
         if d.corpora.is_empty() {
             return match d.weights.is_empty() {
                 true => Ok(()),
-                false => Err(out_of_range("data.weights", "a list", "needs data.corpora")),
+                false => Err(no_effect("data.weights", "a list", "needs data.corpora")),
             };
         }
         if self.data.order != DataOrder::Pairs {

@@ -5,6 +5,9 @@
 //! #[schemars(transform = Range::at_least(1))]
 //! pub steps: u64,
 //! ```
+//!
+//! What is computed with is computed with in single precision, whatever a key is read as: a number with a fraction has to lie in its range there too,
+//! and to be neither infinite nor a zero that it is not.
 
 use std::cmp::Ordering;
 
@@ -17,6 +20,8 @@ use crate::ConfigError;
 
 /// Marks a number that may be anything.
 const ANY: &str = "x-any";
+/// Marks a number that is used in double precision alone, such as one of seconds.
+const DOUBLE: &str = "x-double";
 /// What to say of a number below or above its range, where that is more than the range itself.
 const TOO_SMALL: &str = "x-too-small";
 const TOO_LARGE: &str = "x-too-large";
@@ -49,6 +54,11 @@ impl Range {
     /// Smaller than `high`.
     pub fn below(self, high: impl Into<Value>) -> Self {
         self.with("exclusiveMaximum", high.into())
+    }
+
+    /// Of a number that nothing computes with in single precision.
+    pub fn in_double(self) -> Self {
+        self.with(DOUBLE, true.into())
     }
 
     /// Says this of smaller numbers.
@@ -144,6 +154,20 @@ impl<'a> Bounds<'a> {
     }
 
     fn check(&self, number: &Number) -> Result<(), String> {
+        self.check_range(number)?;
+        let (Some(value), false) = (number.as_f64(), self.whole() || self.property[DOUBLE] == true) else {
+            return Ok(());
+        };
+        let single = value as f32;
+        let is_at = |bound: &Option<Bound>| {
+            let bound = bound.as_ref().filter(|bound| bound.open).and_then(|bound| bound.value.as_f64());
+            bound.is_some_and(|bound| bound as f32 == single)
+        };
+        let lost = !counts_in_single(value) || is_at(&self.low) || is_at(&self.high);
+        if lost { Err(format!("in single precision it is {single}")) } else { Ok(()) }
+    }
+
+    fn check_range(&self, number: &Number) -> Result<(), String> {
         let outside = |bound: &Bound, wrong: Ordering| {
             let order = compare(number, &bound.value);
             order == wrong || (bound.open && order == Ordering::Equal)
@@ -202,6 +226,12 @@ impl<'a> Bounds<'a> {
     }
 }
 
+/// Whether single precision has room for a number: it is finite there, and no zero unless it is one.
+pub(crate) fn counts_in_single(value: f64) -> bool {
+    let single = value as f32;
+    single.is_finite() && (single == 0.0) == (value == 0.0)
+}
+
 /// Whole numbers are compared as such: a float has no room for all of 64 bits.
 fn compare(a: &Number, b: &Number) -> Ordering {
     let whole = |n: &Number| n.as_i64().map(i128::from).or_else(|| n.as_u64().map(i128::from));
@@ -255,6 +285,8 @@ mod tests {
         #[schemars(transform = Range::any())]
         offset: i64,
         untold: f64,
+        #[schemars(transform = Range::at_least(0.0).in_double())]
+        seconds: f64,
         width: usize,
     }
 
@@ -265,6 +297,7 @@ mod tests {
         share: 0.0,
         offset: -3,
         untold: -1.0,
+        seconds: 0.0,
         width: 0,
     };
 
@@ -288,6 +321,30 @@ mod tests {
             assert!(
                 check("s", &Numbers { untold: wrong, ..GOOD }).unwrap_err().to_string().contains("s.untold")
             );
+        }
+    }
+
+    #[test]
+    fn what_single_precision_has_no_room_for_is_refused() {
+        let least = f64::from(f32::from_bits(1));
+        for (wrong, message) in [
+            (Numbers { rate: 1e-46, ..GOOD }, "is invalid: in single precision it is 0"),
+            (Numbers { rate: 3.5e38, ..GOOD }, "is invalid: in single precision it is inf"),
+            (Numbers { untold: -1e39, ..GOOD }, "is invalid: in single precision it is -inf"),
+            (Numbers { share: 1.0 - 1e-9, ..GOOD }, "is invalid: in single precision it is 1"),
+            (Numbers { share: 1e-50, ..GOOD }, "is invalid: in single precision it is 0"),
+        ] {
+            let found = check("s", &wrong).unwrap_err().to_string();
+            assert!(found.ends_with(message), "{found}");
+        }
+        for good in [
+            Numbers { rate: least, ..GOOD },
+            Numbers { rate: f64::from(f32::MAX), untold: f64::from(f32::MIN), ..GOOD },
+            Numbers { share: 1.0 - 1e-7, ..GOOD },
+            Numbers { seconds: 1e300, ..GOOD },
+            Numbers { seconds: 1e-300, ..GOOD },
+        ] {
+            check("s", &good).unwrap();
         }
     }
 

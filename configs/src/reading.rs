@@ -1,6 +1,6 @@
 //! How lanes read their text: what the keys of `[data]` and `[train]` ask of each other.
 
-use crate::model::out_of_range;
+use crate::model::{no_effect, out_of_range};
 use crate::{Config, ConfigError, DataConfig, DataOrder, DocumentEnd, LossKind, LossOver, TrainConfig};
 
 /// Standard deviations that no drawn length is away: a normal draw from a uniform one of 53 bits stays below 8.7.
@@ -33,7 +33,7 @@ impl Config {
         let (t, order) = (&self.train, self.data.order);
         if order != DataOrder::Stream {
             if t.roll {
-                return Err(out_of_range("train.roll", true, "needs data.order = \"stream\""));
+                return Err(no_effect("train.roll", true, "needs data.order = \"stream\""));
             }
             if t.at_document_end != DocumentEnd::Carry {
                 let why = "only data.order = \"stream\" knows where documents end; the others support carry";
@@ -54,7 +54,7 @@ impl Config {
         }
         let jitter = self.data.line_jitter;
         if order != DataOrder::Lines && jitter != DataConfig::default().line_jitter {
-            return Err(out_of_range("data.line_jitter", jitter, "needs data.order = \"lines\""));
+            return Err(no_effect("data.line_jitter", jitter, "needs data.order = \"lines\""));
         }
         self.check_lengths()?;
         if order == DataOrder::Episodes { self.check_episodes() } else { Ok(()) }
@@ -64,7 +64,7 @@ impl Config {
         let (t, order) = (&self.train, self.data.order);
         if t.segment_rest && !matches!(order, DataOrder::Stream | DataOrder::Lines) {
             let why = "needs data.order = \"stream\" or \"lines\"";
-            return Err(out_of_range("train.segment_rest", true, why));
+            return Err(no_effect("train.segment_rest", true, why));
         }
         let key = if t.segment_half > 0.0 { "train.segment_half" } else { "train.segment_spread" };
         let value = if t.segment_half > 0.0 { t.segment_half } else { t.segment_spread };
@@ -72,8 +72,8 @@ impl Config {
             false if t.segment_most > 0 || !t.segment_rate => {
                 let why = "needs lengths that are drawn: train.segment_half or train.segment_spread above 0";
                 Err(match t.segment_most {
-                    0 => out_of_range("train.segment_rate", false, why),
-                    most => out_of_range("train.segment_most", most, why),
+                    0 => no_effect("train.segment_rate", false, why),
+                    most => no_effect("train.segment_most", most, why),
                 })
             }
             true if t.varlen => {

@@ -5,17 +5,17 @@ use std::ops::RangeInclusive;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::model::out_of_range;
+use crate::model::{no_effect, out_of_range};
 use crate::range::Range;
 use crate::{Config, ConfigError};
 
-/// What follows a loss or a gradient that is not finite.
+/// What follows a loss, a gradient or weights that are not finite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum NonFinite {
-    /// The run ends with exit code 80, after a checkpoint of the last good step.
+    /// The run ends with exit code 80, after a checkpoint of the last good step. Of weights that are not finite there is none.
     Stop,
-    /// The step makes no update; its batch is left out.
+    /// The step makes no update; its batch is left out. Weights that are not finite end the run: no batch mends them.
     Skip,
     /// The run goes back to the newest of the checkpoints that `checkpoint.every` asks for, and leaves out the batches from
     /// there up to this step (Chowdhery 2022, section 5.1). Where there is none yet, as `skip`.
@@ -31,7 +31,8 @@ pub enum NonFinite {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RecoveryConfig {
-    /// What follows a loss or a gradient that is not finite. All ranks do the same.
+    /// What follows a loss or a gradient that is not finite, or such weights, moments and averages, which are looked at before each checkpoint
+    /// and evaluation. All ranks do the same.
     pub non_finite: NonFinite,
     /// How often in a run that may happen before it stops all the same.
     pub at_most: u64,
@@ -40,10 +41,10 @@ pub struct RecoveryConfig {
     pub rate_factor: f64,
     /// With `restore_best`, but not for tasks and `planetoid`: a validation loss of so much more than the best one counts as not finite; 0 for none does.
     /// Melis' runs over words: 0.5 nats.
-    #[schemars(transform = Range::at_least(0.0))]
+    #[schemars(transform = Range::at_least(0.0).in_double())]
     pub diverged_by: f64,
     /// With `restore_best`: so does one of more than this many times the best one. Melis' runs over characters: 1.2.
-    #[schemars(transform = Range::at_least(0.0))]
+    #[schemars(transform = Range::at_least(0.0).in_double())]
     pub diverged_times: f64,
     /// Steps whose batches are left out, such as `"120"` or `"4990-5010"`: they make no update.
     pub skip_steps: Vec<String>,
@@ -102,7 +103,7 @@ impl Config {
         let restores = own.non_finite == NonFinite::RestoreBest;
         if let Some((key, set, _)) = of_best.into_iter().find(|(_, set, default)| !restores && set != default)
         {
-            return Err(out_of_range(key, set, "needs recovery.non_finite = \"restore_best\""));
+            return Err(no_effect(key, set, "needs recovery.non_finite = \"restore_best\""));
         }
         if 0.0 < own.diverged_times && own.diverged_times < 1.0 {
             let why = "must be 0 or at least 1: the best loss itself has not diverged";
@@ -111,7 +112,7 @@ impl Config {
         if let Some((key, set, _)) =
             of_best[1..].iter().find(|(_, set, _)| !self.task.name.is_empty() && *set > 0.0)
         {
-            return Err(out_of_range(key, set, "is for losses, and tasks are judged by their measures"));
+            return Err(no_effect(key, set, "is for losses, and tasks are judged by their measures"));
         }
         let json = self.to_json();
         let known = |key: &&String| json.pointer(&format!("/{}", key.replace('.', "/"))).is_some();

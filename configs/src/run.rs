@@ -20,7 +20,7 @@ pub struct CheckpointConfig {
     /// Steps between checkpoints; 0 for the last step only.
     pub every: u64,
     /// Minutes between checkpoints, by the clock of rank 0, beside those of `every`; 0 for none.
-    #[schemars(transform = Range::at_least(0.0))]
+    #[schemars(transform = Range::at_least(0.0).in_double())]
     pub minutes: f64,
     /// Checkpoints of every so many steps are kept for good; 0 for none.
     pub keep_every: u64,

@@ -43,7 +43,7 @@ pub struct TaskConfig {
     pub data: String,
     /// Passes over the training examples; 0 for `train.steps` as it stands. A pass is as many batches as it takes; one of
     /// them is smaller where the examples do not fill it.
-    #[schemars(transform = Range::at_least(0.0))]
+    #[schemars(transform = Range::at_least(0.0).in_double())]
     pub epochs: f64,
     /// Warm-up as a share of all steps; 0 for `schedule.warmup` as it stands.
     #[schemars(transform = Range::at_least(0.0).below(1.0))]

@@ -113,7 +113,7 @@ pub struct TrainConfig {
     /// Seconds of training, by the clock of rank 0: the run ends after the step in which they are over, with an evaluation and a checkpoint; 0 for no
     /// limit. Steps count over all attempts, and evaluations and checkpoints do not. Models that step at different speeds compare at equal
     /// time so; how many steps are made is no longer the same twice.
-    #[schemars(transform = Range::at_least(0.0))]
+    #[schemars(transform = Range::at_least(0.0).in_double())]
     pub time_limit: f64,
     /// Seed of initial weights, dropout and data choices.
     #[schemars(transform = Range::at_least(0).at_most(i64::MAX).or_too_large("a seed has at most 63 bits"))]
@@ -140,7 +140,7 @@ pub struct TrainConfig {
     #[schemars(transform = Range::at_least(0.0).at_most(1.0))]
     pub segment_half: f64,
     /// Standard deviation of these lengths in tokens (AWD-LSTM: 5). None is below 5.
-    #[schemars(transform = Range::at_least(0.0))]
+    #[schemars(transform = Range::at_least(0.0).in_double())]
     pub segment_spread: f64,
     /// Longest of them; 0 for no limit.
     pub segment_most: usize,

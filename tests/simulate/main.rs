@@ -4,7 +4,7 @@
 //!
 //! Every history has to end with the bytes of the run that nothing befell, or with an exit code that is documented and that something
 //! led to. On the way, an attempt that nothing befell ends well, a checkpoint that was told to be written is there whatever happens to the
-//! power, and no rank writes into a run that a later attempt has.
+//! power, no checkpoint holds what is no number, and no rank writes into a run that a later attempt has.
 
 mod cluster;
 mod disk;
@@ -28,8 +28,10 @@ use segue_dataloader::{BuildOptions, Preset, build};
 use segue_publish::clean_up;
 use segue_random::{Draws, Purpose};
 use segue_tests::{files_of, text};
+use segue_trainer::checkpoint::{CHECKPOINTS, list, read_tensors};
 use segue_trainer::families::{self, MODELS};
 use segue_world::enter;
+use tch::Tensor;
 use tempfile::TempDir;
 
 use cluster::{End, Job, run};
@@ -122,6 +124,18 @@ fn last_checkpoint(run: &Path) -> BTreeMap<String, Vec<u8>> {
     files
 }
 
+/// Steps of the checkpoints of a run, not of those set aside, that hold a NaN or an infinity. A file that cannot be read is found by whoever resumes.
+fn spoiled_checkpoints(run: &Path) -> Vec<u64> {
+    let is_spoiled = |tensor: &Tensor| !tensor.isfinite().all().int64_value(&[]).is_positive();
+    let is_spoiled = |folder: &Path| {
+        let files = files_of(folder).into_keys().filter(|name| name.ends_with(".safetensors"));
+        let tables = files.filter_map(|name| read_tensors(&folder.join(name)).ok());
+        tables.flat_map(|table| table.tensors.into_values()).any(|tensor| is_spoiled(&tensor))
+    };
+    let checkpoints = list(&run.join(CHECKPOINTS)).unwrap_or_default();
+    checkpoints.into_iter().filter(|(_, folder)| is_spoiled(folder)).map(|(step, _)| step).collect()
+}
+
 /// How a history went.
 struct History {
     end: End,
@@ -130,15 +144,34 @@ struct History {
     story: String,
 }
 
+/// What a history begins with.
+struct Beginning {
+    ranks: usize,
+    min_ranks: usize,
+    spare: usize,
+    plan: Plan,
+}
+
+impl Beginning {
+    fn of(seed: u64) -> Self {
+        let mut draws = Draws::new(seed, Purpose::Simulation, &[1]);
+        let ranks = [1, 2, 4, 4][draws.below(4) as usize];
+        let min_ranks = [1, ranks][draws.below(2) as usize];
+        let spare = draws.below(2) as usize;
+        // Alone, no rank can tell that a bit is another.
+        let compared = min_ranks > 1;
+        let plan = Plan::draw(&mut draws, ranks, VISITS * ranks as u64, compared);
+        Self { ranks, min_ranks, spare, plan }
+    }
+
+    fn has_nan(&self) -> bool {
+        self.plan.faults.iter().any(|fault| fault.kind == Kind::Nan)
+    }
+}
+
 fn history(seed: u64, plant: Plant, tell: bool) -> History {
     let scene = scene();
-    let mut draws = Draws::new(seed, Purpose::Simulation, &[1]);
-    let ranks = [1, 2, 4, 4][draws.below(4) as usize];
-    let min_ranks = [1, ranks][draws.below(2) as usize];
-    let spare = draws.below(2) as usize;
-    // Alone, no rank can tell that a bit is another.
-    let compared = min_ranks > 1;
-    let plan = Plan::draw(&mut draws, ranks, VISITS * ranks as u64, compared);
+    let Beginning { ranks, min_ranks, spare, plan } = Beginning::of(seed);
     let faults = plan.faults.clone();
     let run_folder = scene.folder.path().join(format!("{plant:?}-{seed}-{}", number()));
     fs::create_dir(&run_folder).unwrap();
@@ -171,6 +204,9 @@ fn history(seed: u64, plant: Plant, tell: bool) -> History {
             state.violation(format!("no document tells of its end with {code}"))
         }
         _ => {}
+    }
+    for step in spoiled_checkpoints(&run_folder) {
+        state.violation(format!("the checkpoint of step {step} holds what is no number"));
     }
     let (violations, trace, visits) = (state.violations.clone(), state.trace, state.plan.visits);
     let story = state.story().replace(&run_folder.display().to_string(), "RUN");
@@ -258,8 +294,10 @@ fn one_seed_is_one_history() {
 
 #[test]
 fn planted_bugs_are_found_soon() {
-    for plant in [Plant::NoSync, Plant::SkipsACall, Plant::LateCursor] {
-        let found = (0..SOON).find_map(|seed| {
+    for plant in [Plant::NoSync, Plant::SkipsACall, Plant::LateCursor, Plant::UnseenNan] {
+        // No other history has what this one hides.
+        let shows = |seed: &u64| plant != Plant::UnseenNan || Beginning::of(*seed).has_nan();
+        let found = (0..SOON).filter(shows).find_map(|seed| {
             let violations = history(seed, plant, false).violations;
             violations.into_iter().next().map(|what| (seed, what))
         });

@@ -102,16 +102,18 @@ impl Kind {
 
 impl Plan {
     /// The faults of a history: none to five, in a job that comes by `visits` points and waits where nothing befalls it.
-    /// Bits flip where replicas are `compared`.
+    /// Bits flip where replicas are `compared`; elsewhere what is spoiled shows.
     pub fn draw(draws: &mut Draws, ranks: usize, visits: u64, compared: bool) -> Self {
         let count = draws.below(6);
         let one = |_| {
             let kind = match Kind::draw(draws) {
-                Kind::Flip if !compared => Kind::Kill,
+                Kind::Flip if !compared => Kind::Nan,
                 kind => kind,
             };
             let when = match kind {
-                Kind::Nan => When::Point("gradient", 1 + draws.below(60)),
+                Kind::Nan => {
+                    When::Point(["gradient", "weights"][draws.below(2) as usize], 1 + draws.below(60))
+                }
                 Kind::Flip => When::Point("weights", 1 + draws.below(60)),
                 _ if draws.below(2) == 0 => When::Visit(draws.below(visits)),
                 _ => When::Point(POINTS[draws.below(POINTS.len() as u64) as usize], 1 + draws.below(12)),

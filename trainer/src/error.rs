@@ -115,6 +115,20 @@ pub enum TrainError {
         /// Its value.
         value: f64,
     },
+    /// What a run goes on from holds a NaN or an infinity: weights, moments, their average or what lanes carry.
+    #[error("after step {step} {what} holds a value that is not finite, so no checkpoint of it is written")]
+    Spoiled {
+        /// The last step that was made.
+        step: u64,
+        /// Which tensor, and of which rank where others have none.
+        what: String,
+    },
+    /// The last evaluation of a run gave no finite number.
+    #[error("the last evaluation, after step {step}, came to no finite number")]
+    Unmeasured {
+        /// The step it was made after.
+        step: u64,
+    },
     /// A class is to be drawn by logits that are no distribution.
     #[error(
         "row {row} of the logits is no distribution over {classes} classes: it has a NaN or +∞, or −∞ everywhere"
@@ -210,6 +224,8 @@ impl TrainError {
             TrainError::Diverged { .. }
             | TrainError::AdaptationDiverged { .. }
             | TrainError::NonFinite { .. }
+            | TrainError::Spoiled { .. }
+            | TrainError::Unmeasured { .. }
             | TrainError::NoDistribution { .. } => exit_code::NOT_A_NUMBER,
             TrainError::GradientsDiffer { .. }
             | TrainError::RepeatDiffers { .. }
@@ -251,6 +267,16 @@ impl TrainError {
                 "look at the data of this step; leave it out with recovery.skip_steps=[\"{step}\"], lower optim.lr with \
                  recovery.allow_change=[\"optim.lr\"], or let the run do either by recovery.non_finite"
             )),
+            TrainError::Spoiled { .. } => Some(
+                "the weights are not finite, whatever the data: lower optim.lr with recovery.allow_change=[\"optim.lr\"], or let the run go \
+                 back by recovery.non_finite=roll_back; where the same command gets past this step, check processor and memory with \
+                 `segue doctor`"
+                    .into(),
+            ),
+            TrainError::Unmeasured { .. } => Some(
+                "lower optim.lr with recovery.allow_change=[\"optim.lr\"], or look for an earlier model with `segue eval` on the checkpoints"
+                    .into(),
+            ),
             TrainError::Diverged { .. } => Some(
                 "lower optim.lr with recovery.allow_change=[\"optim.lr\"], or raise recovery.at_most".into(),
             ),

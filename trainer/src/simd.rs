@@ -35,6 +35,20 @@ macro_rules! vectorised {
 }
 pub(crate) use vectorised;
 
+vectorised! {
+    /// Whether every f32 of those that `bytes` hold, each the least significant byte first, is a finite number.
+    pub fn are_finite(bytes: &[u8]) -> bool = finite;
+}
+
+#[inline(always)]
+fn finite(bytes: &[u8]) -> bool {
+    /// All ones in a NaN or an infinity.
+    const EXPONENT: u32 = 0x7f80_0000;
+    let (values, _) = bytes.as_chunks::<4>();
+    // Without an exit on the way, so that several are looked at at once.
+    !values.iter().fold(false, |spoiled, value| spoiled | (u32::from_le_bytes(*value) & EXPONENT == EXPONENT))
+}
+
 /// Values that sums and maxima are taken of side by side.
 const LANES: usize = 16;
 

@@ -371,3 +371,42 @@ fn m19_small_sweeps_have_rows_of_equal_size_and_text() {
         }
     }
 }
+
+/// Keys with a fraction that nothing computes with in single precision.
+const IN_DOUBLE: [&str; 6] = [
+    "checkpoint.minutes",
+    "recovery.diverged_by",
+    "recovery.diverged_times",
+    "task.epochs",
+    "train.segment_spread",
+    "train.time_limit",
+];
+
+#[test]
+fn numbers_that_single_precision_has_no_room_for_are_refused_by_their_keys() {
+    let mut seen = 0;
+    for known in MODELS.types() {
+        let base = format!("model.model_type={}", known.name);
+        let load = |assignment: String| MODELS.load(None, &[base.clone(), assignment]);
+        let defaults = load("train.steps=1000".into()).unwrap().config.to_json();
+        let computed_with =
+            |(key, value): &(String, Value)| value.is_f64() && !IN_DOUBLE.contains(&key.as_str());
+        for (key, _) in flatten(&defaults).into_iter().filter(computed_with) {
+            for value in ["1e39", "-1e39", "1e-46"] {
+                let error = load(format!("{key}={value}")).unwrap_err();
+                // A network of several may be named that takes it over.
+                let (section, name) = key.split_once('.').unwrap();
+                let told = error.to_string();
+                let named =
+                    told.starts_with(&format!("`{section}.")) && told.contains(&format!(".{name}` = "));
+                assert!(error.exit_code() == 78 && named, "{key}: {error}");
+            }
+            seen += 1;
+        }
+        for key in IN_DOUBLE {
+            let error = load(format!("{key}=1e39")).err().map(|error| error.to_string()).unwrap_or_default();
+            assert!(!error.contains("single precision"), "{error}");
+        }
+    }
+    assert!(seen > 200, "{seen}");
+}

@@ -8,7 +8,9 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::contents::AVERAGES;
 use super::files::{read_error, write_bytes};
+use super::tensors::map_tensors;
 use crate::TrainError;
 
 /// Name of the manifest in a checkpoint folder. It is written last: a folder without it is not whole.
@@ -84,6 +86,26 @@ impl Manifest {
     /// Checks that every file of `folder` is there, and its length.
     pub(crate) fn check_lengths(&self, folder: &Path) -> Result<(), TrainError> {
         self.files.iter().try_for_each(|(name, record)| record.check_length(&folder.join(name)))
+    }
+
+    /// [`Manifest::check`] of a checkpoint to go on from, whose weights, moments and what lanes carry have to be finite besides. Averages that are not
+    /// the model need not: the next evaluation drops those.
+    pub(crate) fn check_sound(
+        &self,
+        folder: &Path,
+        chosen: impl Fn(usize, &str) -> bool,
+    ) -> Result<(), TrainError> {
+        self.check(folder, &chosen)?;
+        let is_table = |name: &str| name.ends_with(".safetensors") && !name.ends_with(AVERAGES);
+        let tables =
+            self.files.keys().enumerate().filter(|(number, name)| is_table(name) && chosen(*number, name));
+        for path in tables.map(|(_, name)| folder.join(name)) {
+            if let Some(tensor) = map_tensors(&path)?.first_not_finite() {
+                let what = format!("`{tensor}` holds a value that is not finite");
+                return Err(TrainError::Damaged { path, what });
+            }
+        }
+        Ok(())
     }
 
     /// Checks the files of `folder` that `chosen` takes, by their number in the manifest and their name.

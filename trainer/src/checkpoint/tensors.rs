@@ -14,6 +14,7 @@ use tch::{Device, Kind, Tensor};
 
 use super::files::{read_error, write_error};
 use crate::TrainError;
+use crate::simd::are_finite;
 
 /// The tensors of one file, by name.
 pub struct TensorFile {
@@ -105,6 +106,14 @@ impl MappedTensors {
         let part = entry.values().get(values.start * width..values.end * width);
         let part = part.and_then(|part| to_tensor_of(entry, &[values.len()], part));
         part.ok_or_else(|| missing(&self.path, name))
+    }
+
+    /// The first tensor with a value that is not finite, of those in single precision, which is all that checkpoints hold besides whole numbers.
+    pub(super) fn first_not_finite(&self) -> Option<&str> {
+        let spoiled = |entry: &&SafetensorsEntry| {
+            entry.element() == Some(ElementType::F32) && !are_finite(entry.values())
+        };
+        self.file.entries().iter().find(spoiled).map(|entry| entry.name.as_str())
     }
 
     /// Where a tensor lies.

@@ -10,7 +10,8 @@ use super::network::Network;
 use super::snapshot::fill;
 use super::state::FineTuning;
 use super::step::Engine;
-use crate::optim::averaging::{CandidateLoss, Choice, StandIn, is_finite};
+use crate::libtorch::is_finite;
+use crate::optim::averaging::{CandidateLoss, Choice, StandIn};
 use crate::{Parameters, TrainError};
 
 /// What an evaluation came to.
@@ -83,7 +84,7 @@ impl<L: Learner> Engine<'_, L> {
         let pairs = self.networks.iter().zip(self.learner.networks());
         let broken = |(network, (_, parameters)): (&Network, (&str, &Parameters))| {
             let drops = network.average_kind() == AverageKind::TwoTailed;
-            drops && network.shards().is_divided() && !is_finite(parameters.tensors())
+            drops && network.shards().is_divided() && !parameters.tensors().iter().all(is_finite)
         };
         pairs.map(broken).collect()
     }

@@ -50,6 +50,7 @@ impl<F: Family> Run<'_, F> {
         };
         let Some(chosen) = found else { return Ok(false) };
         self.state.evaluated = step;
+        self.state.unmeasured = !chosen.candidates[chosen.choice.candidate].1.is_finite();
         let ends = chosen.choice.events.contains(&AveragingEvent::Stagnated);
         let mut measures = reported(chosen);
         let best = self.keep_best(&measures, on_event)?;
@@ -77,7 +78,9 @@ impl<F: Family> Run<'_, F> {
             Better::Lower => a < b,
             Better::Higher => a > b,
         };
-        let own = [measures.lead, measures.tie.unwrap_or(f64::NAN)];
+        // The measure of weights that have no loss is one of chance.
+        let lead = if self.state.unmeasured { f64::NAN } else { measures.lead };
+        let own = [lead, measures.tie.unwrap_or(f64::NAN)];
         let agreed = doubles::of_first_rank(own, self.comm)?;
         let (lead, tie) = (agreed[0], agreed[1]);
         let found = Rating { value: lead, tie: Some(tie).filter(|tie| tie.is_finite()), step };

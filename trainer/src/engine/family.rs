@@ -86,6 +86,12 @@ impl Measures {
         }
     }
 
+    /// Whether the weights give a finite loss. A measure of answers alone may be a number that NaNs were ranked for, or none though the loss is one,
+    /// as a correlation of answers that are all alike.
+    pub fn is_finite(&self) -> bool {
+        self.tie.unwrap_or(self.lead).is_finite()
+    }
+
     /// What averages are told of the weights that were measured.
     pub fn of_candidate(&self) -> CandidateLoss {
         CandidateLoss { decide: self.decide.unwrap_or(self.loss()), ..self.loss().into() }

@@ -1,4 +1,4 @@
-//! Which configurations are those of one run.
+//! Which configurations are those of one run. Keys that nothing looks at are no part of that.
 
 use segue_configs::{Config, Models, ScheduleKind};
 use serde_json::{Value, json};
@@ -74,18 +74,46 @@ pub(super) fn without(config: &Value, keys: &[&str]) -> Value {
 }
 
 pub(super) fn config_hash(config: &Config) -> String {
-    blake3::hash(identity(&resolved(config)).to_string().as_bytes()).to_hex().to_string()
+    blake3::hash(identity(&effective(config)).to_string().as_bytes()).to_hex().to_string()
 }
 
-/// A stored configuration with the keys that have come since at their defaults, which is what they were then, but for one.
+/// A configuration with its keys without effect at their defaults.
+pub(super) fn effective(config: &Config) -> Value {
+    with_defaults(&config.to_json(), config.models())
+}
+
+/// A stored configuration with the keys that have come since at their defaults, which is what they were then, but for one; and so with keys
+/// without effect, which earlier versions took.
 pub(super) fn with_defaults(stored: &Value, models: &'static Models) -> Value {
+    let stored = with_group(stored);
+    models
+        .from_run(&stored, "the checkpoint")
+        .map_or_else(|_| stored.clone(), |(config, _)| resolved(&config))
+}
+
+/// One line for each key without effect in a stored configuration that has another value in `now`.
+pub(super) fn dropped(stored: &Value, now: &Config) -> Vec<String> {
+    let Ok((_, taken)) = now.models().from_run(&with_group(stored), "the checkpoint") else {
+        return Vec::new();
+    };
+    let now = now.to_json();
+    let differs =
+        |(key, value): &(String, Value)| now.pointer(&format!("/{}", key.replace('.', "/"))) != Some(value);
+    let line = |(key, value)| {
+        format!("the checkpoint was written with `{key}` = {value}, which has no effect and is left out")
+    };
+    taken.into_iter().filter(differs).map(line).collect()
+}
+
+/// A stored configuration with a key that would not be at its default.
+fn with_group(stored: &Value) -> Value {
     let mut stored = stored.clone();
     let micro_batch = stored["train"]["micro_batch"].clone();
     if let Some(eval) = stored["eval"].as_object_mut() {
         // It decided before there was a key.
         eval.entry("group").or_insert(micro_batch);
     }
-    models.from_json(&stored, "the checkpoint").map_or_else(|_| stored.clone(), |config| resolved(&config))
+    stored
 }
 
 /// One line for each key that makes it another run.
@@ -129,6 +157,8 @@ pub(super) fn differences(then: &Value, now: &Value, whose: [&str; 2]) -> String
 
 #[cfg(test)]
 mod tests {
+    use segue_configs::ConfigError;
+
     use super::*;
     use crate::families::MODELS;
 
@@ -183,6 +213,105 @@ mod tests {
         assert_eq!(changes(&with_defaults(&then, &MODELS), &now), "");
         let half = resolved(&load(&["train.loss=half".into()]));
         assert!(changes(&with_defaults(&then, &MODELS), &half).contains("train.loss"));
+    }
+
+    /// Other values of a key than `value`, as overrides have them.
+    fn others(model: &str, key: &str, value: &Value) -> Vec<Value> {
+        match value {
+            Value::Bool(set) => vec![json!(!set)],
+            Value::Number(number) if number.is_f64() => vec![json!(0.5), json!(4.5)],
+            Value::Number(_) => vec![json!(1), json!(6)],
+            Value::Array(list) if list.is_empty() => vec![json!([5]), json!([0.5])],
+            Value::Array(_) => vec![json!([])],
+            // The message about a word that there is not tells those that there are.
+            _ => {
+                let wrong = MODELS.load(None, &[format!("model.model_type={model}"), format!("{key}=?")]);
+                let told = wrong.err().map(|error| error.to_string()).unwrap_or_default();
+                let words = told.split_once("expected").map_or("", |(_, words)| words);
+                words.split('`').skip(1).step_by(2).map(Value::from).collect()
+            }
+        }
+    }
+
+    /// Keys, with values, that a run of these settings is refused for as without effect.
+    fn refused(model: &str, base: &[&str]) -> Vec<(String, Value)> {
+        let load = |more: &[String]| {
+            let keys = [format!("model.model_type={model}")]
+                .into_iter()
+                .chain(base.iter().map(|key| key.to_string()));
+            MODELS.load(None, &keys.chain(more.iter().cloned()).collect::<Vec<_>>())
+        };
+        let config = load(&[]).unwrap().config.to_json();
+        let networks = MODELS.find(model).unwrap().networks;
+        let mut found = Vec::new();
+        for (section, fields) in config.as_object().unwrap() {
+            let fields =
+                fields.as_object().unwrap().iter().filter(|(name, _)| !networks.contains(&name.as_str()));
+            for (name, value) in fields {
+                let key = format!("{section}.{name}");
+                let own = networks.iter().map(|network| format!("{section}.{network}.{name}"));
+                let own = own.filter(|_| ["optim", "schedule"].contains(&section.as_str()));
+                let keys: Vec<String> = [key.clone()].into_iter().chain(own).collect();
+                for other in others(model, &key, value) {
+                    for key in &keys {
+                        let error = load(&[format!("{key}={other}")]).err();
+                        if matches!(error, Some(ConfigError::NoEffect { key: named, .. }) if named == *key) {
+                            found.push((key.clone(), other.clone()));
+                        }
+                    }
+                }
+            }
+        }
+        found
+    }
+
+    /// Whatever is refused today for want of an effect may have been taken before: a run goes on without it, and says so.
+    #[test]
+    fn a_run_that_holds_a_key_without_effect_goes_on_without_it() {
+        let bases: [&[&str]; 10] = [
+            &[],
+            &["optim.kind=sgd"],
+            &["optim.kind=rmsprop"],
+            &["schedule.kind=inverse_sqrt"],
+            &["adversarial.scale=0.2"],
+            &["average.kind=polyak"],
+            &["average.kind=two_tailed", "eval.every=5", "average.variant=core"],
+            &["average.patience=2", "eval.every=5", "average.trigger=since_best"],
+            &["data.order=lines"],
+            &["task.name=sst2"],
+        ];
+        let types = MODELS.types().iter().map(|known| known.name);
+        let cases =
+            types.map(|name| (name, bases[0])).chain(bases[1..].iter().map(|base| ("transfo-xl", *base)));
+        let mut seen = std::collections::BTreeSet::new();
+        for (model, base) in cases {
+            let keys: Vec<String> = [format!("model.model_type={model}")]
+                .into_iter()
+                .chain(base.iter().map(|key| key.to_string()))
+                .collect();
+            let now = MODELS.load(None, &keys).unwrap().config;
+            for (key, value) in refused(model, base) {
+                let mut then = resolved(&now);
+                let (section, name) = key.rsplit_once('.').unwrap();
+                let section = section.split('.').fold(&mut then, |at, part| &mut at[part]);
+                section[name] = value.clone();
+                let told = format!("{model} {base:?} {key}={value}");
+                assert_eq!(changes(&with_defaults(&then, &MODELS), &effective(&now)), "", "{told}");
+                let dropped = dropped(&then, &now);
+                assert!(
+                    dropped.len() == 1 && dropped[0].contains(&format!("`{key}` = {value},")),
+                    "{told}: {dropped:?}"
+                );
+                seen.insert(key);
+            }
+        }
+        println!("{} keys: {seen:?}", seen.len());
+        for key in
+            ["schedule.steps", "optim.beta1", "average.trigger", "optim.critic.rectify_above", "model.window"]
+        {
+            assert!(seen.contains(key), "{key}: {seen:?}");
+        }
+        assert!(seen.len() > 80, "{seen:?}");
     }
 
     #[test]

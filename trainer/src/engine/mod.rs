@@ -32,6 +32,7 @@ mod search;
 mod shard;
 mod share;
 mod snapshot;
+mod sound;
 mod spoil;
 mod stages;
 mod staging;

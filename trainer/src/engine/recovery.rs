@@ -1,4 +1,4 @@
-//! What follows a loss or a gradient that is not finite: an end, a step left out, or a way back.
+//! What follows a loss, a gradient or weights that are not finite: an end, a step left out, or a way back.
 
 use std::path::Path;
 
@@ -29,6 +29,15 @@ impl<F: Family> Run<'_, F> {
         asked || self.state.leaves_out(step)
     }
 
+    /// Looks at what a checkpoint or an evaluation is to be made of. Where it is not finite the run goes back as `[recovery]` says, or ends; true
+    /// where it stands at an earlier step. A collective call.
+    pub(super) fn mend(&mut self, on_event: &mut dyn FnMut(Event)) -> Result<bool, TrainError> {
+        match self.spoiled()? {
+            None => Ok(false),
+            Some(error) => Ok(matches!(self.recover(self.state.step, error, on_event)?, Recovery::WentBack)),
+        }
+    }
+
     /// Decides after `error` of step `step`, on all ranks alike: the numbers that were not finite are those of all. A
     /// collective call.
     pub(super) fn recover(
@@ -37,25 +46,44 @@ impl<F: Family> Run<'_, F> {
         error: TrainError,
         on_event: &mut dyn FnMut(Event),
     ) -> Result<Recovery, TrainError> {
-        self.engine.settle()?;
+        let spoiled = self.spoiled()?;
         let recovery = &self.config.recovery;
-        if recovery.non_finite == NonFinite::Stop || self.state.recoveries >= recovery.at_most {
+        // No weights are mended by leaving a batch out.
+        let ends = recovery.non_finite == NonFinite::Stop
+            || recovery.non_finite == NonFinite::Skip && spoiled.is_some()
+            || self.state.recoveries >= recovery.at_most;
+        if ends {
             // Before the first step there is nothing to go on from: the run begins anew, with other keys if need be.
-            if self.state.step > 0 {
+            if self.state.step > 0 && spoiled.is_none() {
                 self.checkpoint(on_event)?;
-                self.finish(on_event)?;
             }
-            return Err(error);
+            return self.end_with(spoiled.unwrap_or(error), on_event);
         }
         self.state.recoveries += 1;
-        on_event(Event::Warning { what: error.to_string() });
+        on_event(Event::Warning { what: spoiled.as_ref().unwrap_or(&error).to_string() });
         match recovery.non_finite {
             NonFinite::RollBack if self.go_back(step, on_event)? => return Ok(Recovery::WentBack),
             NonFinite::RestoreBest => self.restore_best(on_event)?,
             _ => {}
         }
+        if spoiled.is_some()
+            && let Some(error) = self.spoiled()?
+        {
+            // There is nothing to go back to.
+            return self.end_with(error, on_event);
+        }
         self.state.leave_out(step, step);
         Ok(Recovery::LeftOut)
+    }
+
+    /// Ends the run with `error`, once what is being written is on the disk.
+    pub(super) fn end_with<T>(
+        &mut self,
+        error: TrainError,
+        on_event: &mut dyn FnMut(Event),
+    ) -> Result<T, TrainError> {
+        self.finish(on_event)?;
+        Err(error)
     }
 
     /// Takes the newest checkpoint of those that every run of this configuration has, and leaves out the steps from there

@@ -15,6 +15,7 @@ use super::agreement::check_agreement;
 use super::cursors::{own_cursors, to_json};
 use super::event::{Event, Outcome, Started};
 use super::family::{Family, FamilyBatch, Place};
+use super::identity::dropped;
 use super::keeper::Keeper;
 use super::learner::Learner;
 use super::publication::Publication;
@@ -69,6 +70,9 @@ pub fn train<F: Family>(
         run.over |= over;
         preempted = stopping && step < last;
         let due = step == last || wanted || run.over || every(config.checkpoint.every);
+        if (due || preempted || run.evaluation_due()) && run.mend(on_event)? {
+            continue;
+        }
         if run.evaluation_due() && !preempted {
             if due {
                 // An evaluation may take long: whoever is killed in it has lost nothing.
@@ -87,6 +91,9 @@ pub fn train<F: Family>(
     if ended && run.evaluation.is_none() && run.family.keeps_best().is_none() {
         // Started again after its end: nothing is left to train, the result is still of interest.
         preempted = run.evaluate(stop, on_event)?;
+    }
+    if run.state.unmeasured && !preempted {
+        return run.end_with(TrainError::Unmeasured { step: run.state.evaluated }, on_event);
     }
     run.finish(on_event)?;
     let best = run.state.task.kept().map(|best| (best.step, best.value));
@@ -157,12 +164,15 @@ impl<'a, F: Family> Run<'a, F> {
         match found {
             Some((path, newer)) => {
                 let (stored, other) = restore(&path, config, &family, &mut engine)?;
+                for what in dropped(&stored.config, config) {
+                    on_event(Event::Warning { what });
+                }
                 state.go_on_from(stored, &other);
                 (resumed, refused, changed) = (Some(path), newer, other);
             }
             None => {
                 if !config.train.init_from.is_empty() {
-                    fresh = family.begin(&engine.learner, Path::new(&config.train.init_from))?;
+                    fresh = begin(config, &family, &engine)?;
                 }
                 engine.begin_averages(&state.fine_tuning);
             }
@@ -388,6 +398,25 @@ impl<'a, F: Family> Run<'a, F> {
         // No rank leaves before the last checkpoint is on the disk.
         self.comm.barrier()?;
         Ok(())
+    }
+}
+
+/// Fills fresh weights with those that `train.init_from` names. Gives the names of those that stay as they were drawn.
+fn begin<F: Family>(
+    config: &Config,
+    family: &F,
+    engine: &Engine<F::Learner>,
+) -> Result<Vec<String>, TrainError> {
+    let from = Path::new(&config.train.init_from);
+    let fresh = family.begin(&engine.learner, from)?;
+    match engine.first_spoiled() {
+        None => Ok(fresh),
+        Some(spoiled) => {
+            let what = format!(
+                "{spoiled} holds a value that is not finite\nhint: choose another train.init_from, such as an earlier checkpoint"
+            );
+            Err(TrainError::Damaged { path: from.into(), what })
+        }
     }
 }
 

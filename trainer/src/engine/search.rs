@@ -99,7 +99,7 @@ fn verdicts(path: &Path, comm: &dyn Communicator, layout: &Layout) -> Result<Vec
         if leads {
             manifest.check_lengths(path)?;
         }
-        manifest.check(path, is_own)
+        manifest.check_sound(path, is_own)
     });
     let own = match checked {
         // For another rank it may be out of its sight alone: an old copy, or a mount that lags behind.
@@ -135,7 +135,7 @@ fn agree(path: &Path, verdicts: &[Verdict]) -> Result<Option<String>, TrainError
 }
 
 /// What each rank says, in rank order; `None` of those that say nothing. A collective call.
-fn all_say<T: Serialize + DeserializeOwned>(
+pub(super) fn all_say<T: Serialize + DeserializeOwned>(
     comm: &dyn Communicator,
     own: Option<&T>,
 ) -> Result<Vec<Option<T>>, CollectiveError> {

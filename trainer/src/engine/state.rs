@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tch::Device;
 
 use super::best::BestSoFar;
-use super::identity::{changes, config_hash, resolved, with_defaults, without};
+use super::identity::{changes, config_hash, effective, resolved, with_defaults, without};
 use crate::TrainError;
 use crate::cards;
 use crate::checkpoint::{STATE, read_error};
@@ -99,6 +99,9 @@ pub struct TrainState {
     pub unreported: LossSum,
     /// The last step that was evaluated.
     pub evaluated: u64,
+    /// Whether that evaluation came to no finite number.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub unmeasured: bool,
     /// The averages of weights of the first network.
     #[serde(default = "no_average")]
     pub average: Value,
@@ -156,6 +159,10 @@ fn is_zero(seconds: &f64) -> bool {
     *seconds == 0.0
 }
 
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
 /// What checkpoints are computed on that do not say so.
 fn on_processors() -> String {
     "cpu".into()
@@ -176,6 +183,7 @@ impl TrainState {
             seconds: 0.0,
             unreported: LossSum::default(),
             evaluated: 0,
+            unmeasured: false,
             average: no_average(),
             averages: BTreeMap::new(),
             task: BestSoFar::default(),
@@ -214,7 +222,7 @@ impl TrainState {
         self.step = stored.step;
         self.tokens = stored.tokens;
         self.unreported = stored.unreported;
-        self.evaluated = stored.evaluated;
+        (self.evaluated, self.unmeasured) = (stored.evaluated, stored.unmeasured);
         self.task.go_back_to(stored.task);
         self.average = stored.average;
         self.averages = stored.averages;
@@ -272,7 +280,7 @@ impl TrainState {
                 format!("it is of version {}, and this program reads version {STATE_VERSION}", state.version);
             return Err(TrainError::Damaged { path: file, what });
         }
-        let (then, now) = (with_defaults(&state.config, config.models()), resolved(config));
+        let (then, now) = (with_defaults(&state.config, config.models()), effective(config));
         let allowed: Vec<String> =
             config.recovery.allow_change.iter().map(|key| format!("/{}", key.replace('.', "/"))).collect();
         let allowed: Vec<&str> = allowed.iter().map(String::as_str).collect();

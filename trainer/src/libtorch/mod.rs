@@ -3,6 +3,7 @@
 
 mod autocast;
 pub mod device;
+mod finite;
 mod function;
 mod graph;
 mod heap;
@@ -27,6 +28,7 @@ use tch::{Device, Kind, Tensor};
 use crate::{TrainError, threads};
 
 pub use autocast::{Autocast, precise, widened};
+pub(crate) use finite::is_finite;
 #[cfg(test)]
 pub(crate) use function::assert_differentiable_once;
 pub use function::{Called, KERNEL_ADVICE, function, functions};

@@ -4,6 +4,7 @@ mod guard;
 mod longer;
 mod overflow;
 mod patience;
+mod spoiled;
 mod stages;
 mod walk;
 

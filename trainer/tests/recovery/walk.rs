@@ -23,8 +23,8 @@ pub const STEPS: u64 = 20;
 /// Its lanes.
 pub const LANES: usize = 4;
 
-/// One number, y = w · (sum of the lane so far), that is to be 1.
-pub struct Scale(pub Parameters);
+/// One number, y = w · (sum of the lane so far), that is to be 1; and the steps whose update makes a NaN of it.
+pub struct Scale(pub Parameters, pub Vec<u64>);
 
 /// The sum of what a lane has read, `[lanes]`.
 pub struct Sum(Tensor);
@@ -60,6 +60,12 @@ impl Learner for Scale {
         let sum = &carry.0 + batch.get(micro_step as i64);
         let loss = (&sum * &self.0.tensors()[0] - 1.0).square().sum(Kind::Float);
         Loss::of(loss, batch.size()[1] as f64, None, Sum(sum))
+    }
+
+    fn updated(&mut self, turn: &Turn, _: &[f64], _: f64) {
+        if self.1.contains(&turn.nth) {
+            let _ = tch::no_grad(|| self.0.tensors()[0].detach().fill_(f64::NAN));
+        }
     }
 }
 
@@ -172,7 +178,7 @@ pub fn config(dir: &Path, overrides: &[&str]) -> Config {
 
 pub fn scale() -> Scale {
     let spec = ParameterSpec { name: "w".into(), shape: vec![1], init: Init::Zeros };
-    Scale(Parameters::initialise(vec![spec], 1, Kind::Float))
+    Scale(Parameters::initialise(vec![spec], 1, Kind::Float), Vec::new())
 }
 
 pub fn walk(

@@ -9,6 +9,7 @@ use super::folder::{ModelFolder, as_stored, hugging_face_config, read_weights};
 use crate::TrainError;
 use crate::checkpoint::{WEIGHTS, publish_with_manifest, write_error, write_json, write_tensors};
 use crate::families::specs;
+use crate::libtorch::is_finite;
 
 /// Writes the arithmetic mean, in double precision, of the weights in `sources` as the new model folder `output`,
 /// with configuration and tokenizer of the first. The folder appears whole or not at all.
@@ -60,7 +61,13 @@ fn mean(folders: &[ModelFolder]) -> Result<Vec<(String, Tensor)>, TrainError> {
     let specs = specs(config);
     let mut sums: Vec<Tensor> = Vec::new();
     for folder in folders {
-        let weights = read_weights(&folder.path.join(WEIGHTS), config, &specs)?;
+        let path = folder.path.join(WEIGHTS);
+        let weights = read_weights(&path, config, &specs)?;
+        if let Some(place) = weights.iter().position(|weights| !is_finite(weights)) {
+            let name = &specs[place].name;
+            let what = format!("`{name}` holds a value that is not finite\nhint: leave this checkpoint out");
+            return Err(TrainError::Damaged { path, what });
+        }
         if sums.is_empty() {
             sums = weights.iter().map(|w| w.to_kind(Kind::Double)).collect();
         } else {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use schemars::JsonSchema;
-use segue_configs::model::{out_of_range, refused, size, width};
+use segue_configs::model::{no_effect, out_of_range, refused, size, width};
 use segue_configs::range::{self, Range};
 use segue_configs::{Config, ConfigError, DeviceKind, Idle, ModelSection, OptimKind, ScheduleKind};
 use segue_data_error::DataError;
@@ -312,28 +312,24 @@ impl PlanetoidConfig {
         }
         if !self.update_embedding && !matches!(self.variant, Variant::Transductive | Variant::Graph) {
             let why = "needs model.variant = \"transductive\" or \"graph\"";
-            return Err(out_of_range("model.update_embedding", false, why));
+            return Err(no_effect("model.update_embedding", false, why));
         }
         if !negative && self.negatives > 0 {
-            return Err(out_of_range(
-                "model.negatives",
-                self.negatives,
-                "needs model.contexts = \"negative\"",
-            ));
+            return Err(no_effect("model.negatives", self.negatives, "needs model.contexts = \"negative\""));
         }
         if (!negative || self.negatives > 0) && self.r1 != default.r1 {
             let why = "needs model.contexts = \"negative\" and model.negatives = 0";
-            return Err(out_of_range("model.r1", self.r1, why));
+            return Err(no_effect("model.r1", self.r1, why));
         }
         if self.variant != Variant::LabelSpreading && self.alpha != default.alpha {
-            return Err(out_of_range("model.alpha", self.alpha, "needs model.variant = \"label-spreading\""));
+            return Err(no_effect("model.alpha", self.alpha, "needs model.variant = \"label-spreading\""));
         }
         for (key, value, usual) in [
             ("model.split_per_class", self.split_per_class, default.split_per_class),
             ("model.split_test", self.split_test, default.split_test),
         ] {
             if self.split_seed == 0 && value != usual {
-                return Err(out_of_range(key, value, "needs a model.split_seed"));
+                return Err(no_effect(key, value, "needs a model.split_seed"));
             }
         }
         if self.split_seed != 0 && self.given_split != 0 {

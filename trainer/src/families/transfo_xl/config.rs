@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use segue_configs::model::{check_heads, out_of_range, rate, refused, size, vocabulary, width};
+use segue_configs::model::{check_heads, no_effect, out_of_range, rate, refused, size, vocabulary, width};
 use segue_configs::range::{self, Range};
 use segue_configs::{Config, ConfigError, Idle, MemoryStart, ModelSection, ObjectiveKind};
 
@@ -281,7 +281,7 @@ impl ModelSection for TransfoXlConfig {
         range::check("model", self)?;
         check_heads(self.d_model, self.n_head, self.d_head)?;
         if self.shaw_extras && self.attn_type != AttnType::Shaw {
-            return Err(out_of_range("model.shaw_extras", true, "needs model.attn_type = \"shaw\""));
+            return Err(no_effect("model.shaw_extras", true, "needs model.attn_type = \"shaw\""));
         }
         if self.same_length && self.mem_len == 0 {
             return Err(out_of_range("model.same_length", true, "needs model.mem_len of at least 1"));

@@ -4,13 +4,6 @@ use super::AveragingError;
 use crate::Parameters;
 use crate::libtorch::{Onto, precise, put_each};
 
-/// Whether every value is a number.
-pub(crate) fn is_finite(weights: &[Tensor]) -> bool {
-    // A sum of finite values may overflow, a product with 0 may not.
-    let is_finite = |table: &Tensor| (table * 0.0).sum(table.kind()).double_value(&[]) == 0.0;
-    tch::no_grad(|| weights.iter().all(is_finite))
-}
-
 /// A running average of weights: one table per parameter, on its device. Parameters in half precision have tables in
 /// single precision: increments of order 1 / count would vanish in bfloat16 after some 256 steps.
 #[derive(Default)]

@@ -26,7 +26,6 @@ mod two_tailed;
 pub(crate) use candidate::TRAINED;
 pub use candidate::{AveragingEvent, Best, Candidate, CandidateLoss, Choice, StandIn};
 pub use exponential::Exponential;
-pub(crate) use mean::is_finite;
 pub use method::{Averaging, build};
 pub use none::NoAveraging;
 pub use saved::{AveragingError, Saved};

@@ -4,10 +4,11 @@ use serde_json::{Value, json};
 use tch::Tensor;
 
 use super::candidate::TRAINED;
-use super::mean::{Mean, is_finite};
+use super::mean::Mean;
 use super::record::Record;
 use super::{Averaging, AveragingError, AveragingEvent, Best, Candidate, CandidateLoss, Choice, Saved};
 use crate::Parameters;
+use crate::libtorch::is_finite;
 
 /// Names of the two averages, among candidates and tables.
 const SHORT: &str = "short";
@@ -71,7 +72,7 @@ impl Tracked {
 
     /// Whether its weights, which gave this loss, are no numbers, here or on another rank.
     fn is_broken(&self, found: Found) -> bool {
-        let broken = || found.broken || !is_finite(self.mean.tables());
+        let broken = || found.broken || !self.mean.tables().iter().all(is_finite);
         found.loss.is_infinite() && self.mean.count() > 0 && broken()
     }
 }

@@ -1,6 +1,6 @@
 //! What a model has no place for.
 
-use segue_configs::model::out_of_range;
+use segue_configs::model::no_effect;
 use segue_configs::{ConfigError, Idle};
 
 use super::{CellKind, DEFAULT_WINDOW, ForgetBias, GateNormKind, InitKind, InputBias, LstmConfig, Wiring};
@@ -202,5 +202,5 @@ impl LstmConfig {
 /// The first of these that holds, as an error: key, value, and what it lacks.
 fn refuse_first<const N: usize>(cases: [(bool, &'static str, String, &str); N]) -> Result<(), ConfigError> {
     let found = cases.into_iter().find(|(unused, ..)| *unused);
-    found.map_or(Ok(()), |(_, key, value, why)| Err(out_of_range(key, value, why)))
+    found.map_or(Ok(()), |(_, key, value, why)| Err(no_effect(key, value, why)))
 }

@@ -1,0 +1,84 @@
+//! Keys without effect in what is merged: refused where somebody gives them, and taken back to their defaults where a run of an earlier version has
+//! kept them.
+
+use serde_json::Value;
+
+use super::Layers;
+use crate::keys::pointer;
+use crate::model::{Models, no_effect};
+use crate::{Config, ConfigError, Idle};
+
+/// Keys that have been taken back to their defaults, with the values that they had.
+pub type TakenBack = Vec<(String, Value)>;
+
+impl Models {
+    /// Reads the configuration that a run has kept, of this version or an earlier one: nothing of it is refused but an unknown key and a value of another type,
+    /// as it was taken once. Keys without effect are at their defaults.
+    pub fn from_run(&'static self, value: &Value, origin: &str) -> Result<(Config, TakenBack), ConfigError> {
+        let mut layers = Layers::new(self, value)?;
+        layers.merge(value, origin, None)?;
+        let taken = layers.take_idle_back()?;
+        let mut config = layers.read()?;
+        config.fit_positions();
+        Ok((config, taken))
+    }
+}
+
+impl Layers {
+    /// Refuses a key that was given and that nothing looks at, unless a later setting has taken its use away.
+    pub(super) fn refuse_idle(&self, config: &Config) -> Result<(), ConfigError> {
+        let (now, defaults) = (config.to_json(), self.defaults.to_json());
+        for Idle { key, by, why } in config.idle() {
+            let Some(giver) = self.given.get(&key) else { continue };
+            let taken_away = by.iter().filter_map(|other| self.given.get(other)).any(|later| later > giver);
+            let general = self.of_all_networks(&key);
+            let default = defaults.pointer(&pointer(general.as_ref().unwrap_or(&key)));
+            let value = now.pointer(&pointer(&key));
+            if taken_away || value == default {
+                continue;
+            }
+            let value = value.cloned().unwrap_or_default();
+            let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            return Err(no_effect(key, value, why));
+        }
+        Ok(())
+    }
+
+    /// Takes all keys without effect back to their defaults, those that a check refuses included.
+    fn take_idle_back(&mut self) -> Result<TakenBack, ConfigError> {
+        let mut taken = TakenBack::new();
+        loop {
+            let config = self.read()?;
+            let refused = match config.check() {
+                Err(ConfigError::NoEffect { key, .. }) => Some(key),
+                _ => None,
+            };
+            let idle: Vec<String> = config.idle().into_iter().map(|idle| idle.key).chain(refused).collect();
+            match idle.into_iter().find_map(|key| Some((self.take_back(&key)?, key))) {
+                Some((before, key)) => taken.push((key, before)),
+                None => return Ok(taken),
+            }
+        }
+    }
+
+    /// Takes a key back to its default, and gives the value that it had; `None` where it is there. A network of several that has no default of its own for it
+    /// follows the others again.
+    fn take_back(&mut self, key: &str) -> Option<Value> {
+        let before = self.merged.pointer(&pointer(key))?.clone();
+        let defaults = self.defaults.to_json();
+        match defaults.pointer(&pointer(key)) {
+            Some(default) if *default == before => return None,
+            Some(default) => *self.merged.pointer_mut(&pointer(key))? = default.clone(),
+            None => {
+                let (section, name) = key.rsplit_once('.')?;
+                let (all, network) = section.rsplit_once('.')?;
+                let own = self.merged.pointer_mut(&pointer(section))?.as_object_mut()?;
+                own.remove(name)?;
+                if own.is_empty() && defaults.pointer(&pointer(section)).is_none() {
+                    self.merged.pointer_mut(&pointer(all))?.as_object_mut()?.remove(network)?;
+                }
+            }
+        }
+        Some(before)
+    }
+}

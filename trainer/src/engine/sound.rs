@@ -1,0 +1,94 @@
+//! Whether what a run goes on from is made of numbers. A loss and a gradient that are finite do not say so: the update after them may
+//! overflow, and a broken processor or memory leaves anything behind.
+
+use segue_collectives::Communicator;
+use serde::{Deserialize, Serialize};
+use tch::Tensor;
+
+use super::family::Family;
+use super::learner::Learner;
+use super::network::Network;
+use super::run::Run;
+use super::search::all_say;
+use super::step::Engine;
+use crate::libtorch::is_finite;
+use crate::{Parameters, TrainError};
+
+/// What a rank says of what it holds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Look {
+    /// The first tensor with a value that is not finite, in words.
+    not_finite: Option<String>,
+}
+
+impl<L: Learner> Engine<'_, L> {
+    /// The first tensor of a checkpoint that holds a value that is not finite, of those that this rank has at least a part of: weights, moments, the
+    /// average that is the model, what lanes carry. Averages that are not the model may hold one: the next evaluation drops those.
+    pub(super) fn first_spoiled(&self) -> Option<String> {
+        let spoiled = |kind: &str, name: &str, tensor: &Tensor| {
+            (!is_finite(tensor)).then(|| format!("the {kind} `{name}`"))
+        };
+        let of_network = |(network, (_, parameters)): (&Network, (&str, &Parameters))| {
+            let names = || parameters.specs().iter().map(|spec| spec.name.as_str());
+            let weights = names().zip(parameters.tensors());
+            let own = network.averaged(parameters).specs().iter().map(|spec| spec.name.as_str());
+            let averages = own.zip(network.averaging.chosen().unwrap_or_default());
+            let pieces = network.optimizer.pieces();
+            let mut moments = network.optimizer.tables().into_iter().flat_map(|(table, tensors)| {
+                pieces.iter().zip(tensors).map(move |(piece, tensor)| (table, piece.parameter, tensor))
+            });
+            weights
+                .map(|(name, tensor)| spoiled("weight", name, tensor))
+                .chain(averages.map(|(name, tensor)| spoiled("average", name, tensor)))
+                .find_map(|found| found)
+                .or_else(|| {
+                    moments.find_map(|(table, parameter, tensor)| {
+                        spoiled("moment", &format!("{table}.{}", parameters.specs()[parameter].name), tensor)
+                    })
+                })
+        };
+        let of_lanes = || {
+            let mut tables = self.carry_tables().into_iter().flat_map(|(_, tables)| tables);
+            tables.find_map(|(name, table)| spoiled("memory", &name, &table))
+        };
+        self.networks.iter().zip(self.learner.networks()).find_map(of_network).or_else(of_lanes)
+    }
+}
+
+impl<F: Family> Run<'_, F> {
+    /// The error of a state that is not to be written: one with a value that is not finite on any rank. A collective call.
+    pub(super) fn spoiled(&self) -> Result<Option<TrainError>, TrainError> {
+        self.engine.settle()?;
+        let what = agreed(self.engine.first_spoiled(), self.comm)?;
+        Ok(what.map(|what| TrainError::Spoiled { step: self.state.step, what }))
+    }
+}
+
+/// What the first rank says that has found anything, with its number where others have not.
+fn agreed(own: Option<String>, comm: &dyn Communicator) -> Result<Option<String>, TrainError> {
+    let said = all_say(comm, Some(&Look { not_finite: own }))?;
+    let found: Vec<Option<String>> =
+        said.into_iter().map(|look| look.and_then(|look| look.not_finite)).collect();
+    let alike = found.iter().all(Option::is_some);
+    let first = found.into_iter().enumerate().find_map(|(rank, what)| Some((rank, what?)));
+    Ok(first.map(|(rank, what)| if alike { what } else { format!("{what} of rank {rank}") }))
+}
+
+#[cfg(test)]
+mod tests {
+    use segue_collectives::simulated;
+
+    use super::*;
+
+    #[test]
+    fn ranks_agree_on_what_is_not_finite() {
+        let agreed = |found: [Option<&str>; 3]| {
+            let all = simulated::run(3, |comm| agreed(found[comm.rank()].map(String::from), comm).unwrap());
+            assert!(all.iter().all(|other| *other == all[0]), "{all:?}");
+            all[0].clone()
+        };
+        assert_eq!(agreed([None; 3]), None);
+        assert_eq!(agreed([Some("a"), Some("a"), Some("b")]).as_deref(), Some("a"));
+        assert_eq!(agreed([None, Some("b"), Some("c")]).as_deref(), Some("b of rank 1"));
+    }
+}
