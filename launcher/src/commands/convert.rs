@@ -264,6 +264,11 @@ fn describe(report: &Report, target: &Path, out: &Output) {
     for note in &report.notes {
         out.line(&format!("  note: {note}"));
     }
+    for guesses in report.guesses.chunk_by(|a, b| a.why == b.why) {
+        let values: Vec<String> =
+            guesses.iter().map(|guess| format!("{} = {}", guess.key, guess.value)).collect();
+        out.line(&format!("  guess: {}: {}", values.join(", "), guesses[0].why));
+    }
     let vocabulary = match report.vocabulary["problem"].as_str() {
         Some(problem) => format!("no vocabulary: {problem}"),
         None => format!("vocabulary of {} from {}", report.vocabulary["entries"], report.vocabulary["file"]),

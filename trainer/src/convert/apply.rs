@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use segue_configs::ModelConfig;
+use segue_configs::{ModelConfig, counted};
 use tch::{Kind, Tensor};
 
 use super::gates;
@@ -251,11 +251,13 @@ fn assign_parts(
         })
         .collect();
     if !lost.is_empty() && !allow_skipped {
-        return Err(other(format!(
-            "{} of its variables have no place in the model: {}\nhint: --allow-skipped skips them",
-            lost.len(),
-            listed(&lost)
-        )));
+        // Nothing to convert would be left where they are skipped.
+        let hint = match weights.iter().all(Option::is_none) {
+            true => "segue inspect checkpoint lists what it holds",
+            false => "--allow-skipped skips them",
+        };
+        let what = format!("{} of its variables have no place in the model: {}", lost.len(), listed(&lost));
+        return Err(other(format!("{what}\nhint: {hint}")));
     }
     let family = families::language(config)?;
     let notes = fill_outputs(family, &specs, &mut weights, !heads.is_empty());
@@ -263,11 +265,17 @@ fn assign_parts(
     let missing = specs.iter().zip(&weights).filter(|(spec, w)| w.is_none() && needed(&spec.name));
     let missing: Vec<String> = missing.map(|(spec, _)| spec.name.clone()).collect();
     if !missing.is_empty() {
-        return Err(other(format!(
-            "{} parameters of the model are not in it: {}",
-            missing.len(),
+        let what = format!(
+            "{} of the model are not in it: {}",
+            counted(missing.len(), "parameter"),
             listed(&missing)
-        )));
+        );
+        let strangers = if lost.is_empty() {
+            String::new()
+        } else {
+            format!("; without a place there are {}", listed(&lost))
+        };
+        return Err(other(what + &strangers));
     }
     let mut parameters = Vec::new();
     let mut named = |(tensor, origin): (Tensor, ParameterOrigin)| {
@@ -325,7 +333,7 @@ pub(super) fn joined(mut parts: Vec<Part>) -> Vec<(Tensor, Vec<usize>, &'static 
 }
 
 /// The first few of many names.
-fn listed(names: &[String]) -> String {
+pub(super) fn listed(names: &[String]) -> String {
     const SHOWN: usize = 8;
     let more = if names.len() > SHOWN { ", .." } else { "" };
     format!("{}{more}", names[..names.len().min(SHOWN)].join(", "))

@@ -143,7 +143,7 @@ impl Runnable {
         let mut fields = config.to_json();
         fields["model_type"] = config.model_type().into();
         for key in FIXED {
-            if let Some(value) = source.config.get(key) {
+            if let Some(value) = source.facts.config.get(key) {
                 fields[key] = value.clone();
             }
         }

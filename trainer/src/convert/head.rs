@@ -87,6 +87,31 @@ impl TensorFlowHead {
     }
 }
 
+/// The flags that tell TensorFlow's XLNet how the head that `config.json` describes sums up a sequence, where it does not as they have it; an
+/// error where it cannot.
+pub(super) fn flags_of_summary(fields: &Map<String, Value>) -> Result<Option<String>, String> {
+    let said = |key: &str| {
+        fields.get(key).map(|value| value.as_str().map_or_else(|| value.to_string(), String::from))
+    };
+    if let Some(activation) = said("summary_activation").filter(|name| name != "tanh") {
+        return Err(format!("its head has summary_activation = {activation}, and heads there have tanh"));
+    }
+    let mut flags = Vec::new();
+    match said("summary_type").as_deref() {
+        None | Some("last" | "cls_index") => {}
+        Some(summary @ ("first" | "mean")) => flags.push(format!("--summary_type={summary}")),
+        Some(other) => {
+            return Err(format!(
+                "its head has summary_type = {other}, whose variables Hugging Face does not have"
+            ));
+        }
+    }
+    if said("summary_use_proj").is_some_and(|projects| projects == "false") {
+        flags.push("--use_summ_proj=False".into());
+    }
+    Ok((!flags.is_empty()).then(|| format!("flags of the program for its head: {}", flags.join(" "))))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -107,6 +132,19 @@ mod tests {
         assert!(described(json!({"finetuning_task": "cola"}), 1).unwrap_err().contains("--head race"));
         assert!(described(json!({}), 3).unwrap_err().contains("--head classification:TASK"));
         assert!(described(json!({"finetuning_task": "a/b"}), 3).unwrap_err().contains("a/b"));
+    }
+
+    #[test]
+    fn a_summary_that_is_not_the_usual_one_is_a_flag_or_an_error() {
+        let flags = |fields: Value| flags_of_summary(fields.as_object().unwrap());
+        assert_eq!(
+            flags(json!({"summary_type": "last", "summary_use_proj": true, "summary_activation": "tanh"})),
+            Ok(None)
+        );
+        let told = flags(json!({"summary_type": "first", "summary_use_proj": false})).unwrap().unwrap();
+        assert!(told.contains("--summary_type=first") && told.contains("--use_summ_proj=False"), "{told}");
+        assert!(flags(json!({"summary_type": "attn"})).unwrap_err().contains("attn"));
+        assert!(flags(json!({"summary_activation": null})).unwrap_err().contains("summary_activation"));
     }
 
     #[test]

@@ -2,11 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use segue_data_error::DataError;
 use segue_foreign::Bundle;
 use serde::Serialize;
 
 use super::optimizer;
-use super::sources::{INDEX, Tensors, Variable, detect};
+use super::sources::{Tensors, Variable, detect, only_file};
 use crate::TrainError;
 
 /// A variable.
@@ -68,6 +69,7 @@ pub fn inspect(path: &Path) -> Result<Listing, TrainError> {
         Ok(source) => {
             return Ok(Listing::new(source.kind, source.kind, source.path, source.files, source.variables));
         }
+        Err(several @ TrainError::Data(DataError::Usage(_))) => return Err(several),
         Err(error) => error,
     };
     if let Ok(bundle) = Bundle::open(path) {
@@ -77,7 +79,7 @@ pub fn inspect(path: &Path) -> Result<Listing, TrainError> {
     }
     let weights = match path.is_dir() {
         false => Some(path.to_path_buf()).filter(|path| path.is_file()),
-        true => pieces(path),
+        true => only_file(path),
     };
     if let Some(weights) = weights
         && let Ok(mut tensors) = Tensors::open(&weights)
@@ -86,15 +88,4 @@ pub fn inspect(path: &Path) -> Result<Listing, TrainError> {
         return Ok(Listing::new("unknown", "unknown", weights, files, tensors.variables));
     }
     Err(known)
-}
-
-/// The weights of a folder without a configuration that tells what they are.
-fn pieces(folder: &Path) -> Option<PathBuf> {
-    let mut found: Vec<PathBuf> =
-        std::fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path()).collect();
-    found.sort();
-    let ends = |path: &PathBuf, ending: &str| path.to_string_lossy().ends_with(ending);
-    let index = found.iter().position(|path| ends(path, INDEX));
-    let place = index.or_else(|| found.iter().position(|path| ends(path, ".safetensors")));
-    place.map(|place| found.swap_remove(place))
 }

@@ -21,7 +21,7 @@ pub use check::{CheckedPart, CheckedText, check_text};
 pub use head::TensorFlowHead;
 pub use inspect::{Listed, Listing, inspect};
 pub use optimizer::{OptimizerState, SlotNames};
-pub use report::{ParameterOrigin, Report, VariableFate};
+pub use report::{Guess, ParameterOrigin, Report, VariableFate};
 pub use rules::{Operation, Rule};
 pub use run::{Conversion, ConvertOptions, Target, convert};
 pub use sources::RecurrentLayout;

@@ -41,6 +41,17 @@ pub struct ParameterOrigin {
     pub by: &'static str,
 }
 
+/// What a source does not say, and what it was taken for.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Guess {
+    /// `model.KEY`, which `model.KEY=VALUE` sets right; or a key of a head in `config.json`.
+    pub key: String,
+    /// What it is in the result.
+    pub value: Value,
+    /// What is lacking, and where the value comes from.
+    pub why: String,
+}
+
 /// The whole account; `conversion.json` holds it.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
@@ -54,8 +65,10 @@ pub struct Report {
     pub counts: BTreeMap<&'static str, usize>,
     /// Number of values in the model and its heads.
     pub parameters_count: usize,
-    /// Facts that no weight shows: guesses, losses of precision, differences of meaning.
+    /// Facts that no weight shows: losses of precision, differences of meaning.
     pub notes: Vec<String>,
+    /// What the source does not say, and what it was taken for.
+    pub guesses: Vec<Guess>,
     /// The model's configuration.
     pub config: Value,
     /// The vocabulary: its file, size and kind, or why there is none.

@@ -1,14 +1,15 @@
 //! A conversion from end to end.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use segue_configs::{ConfigError, ModelConfig};
+use segue_configs::{ConfigError, ModelConfig, counted};
 use segue_tokenizer::{Tokenizer, longest_sequence};
 use serde_json::{Map, Value, json};
 use tch::Tensor;
 
 use super::apply::{Applied, ApplyOptions, apply};
-use super::head::TensorFlowHead;
+use super::head::{TensorFlowHead, flags_of_summary};
 use super::invert::{program_of, recurrent};
 use super::optimizer::{self, OptimizerState};
 use super::report::Report;
@@ -16,6 +17,7 @@ use super::sources::{LABELS, RecurrentLayout, Source, detect, import_vocabulary}
 use super::write;
 use super::write::{TensorFlowFiles, TokenizerFiles, Weights};
 use crate::TrainError;
+use crate::families::task::heads_of;
 use crate::families::{FAMILIES, MODELS, of};
 
 /// What to write.
@@ -128,9 +130,14 @@ pub fn convert(
     let apply_options = ApplyOptions { allow_skipped: options.allow_skipped, optimizer: options.optimizer };
     let mut applied = apply(&source, &config, apply_options, progress)?;
     let state = state.map(|state| OptimizerState { slots: applied.slots.len(), ..state });
-    let mut notes = std::mem::take(&mut source.notes);
+    let mut notes = std::mem::take(&mut source.facts.notes);
     notes.append(&mut applied.notes);
     notes.extend(notes_on(&applied, &config));
+    if !applied.heads.is_empty()
+        && let Err(why) = heads_of(&Value::Object(source.facts.config.clone()))
+    {
+        notes.push(format!("{why}: its head is kept, and no command here answers with it"));
+    }
     let mut report = Report {
         source_kind: source.kind,
         source: source.path.clone(),
@@ -138,6 +145,7 @@ pub fn convert(
         counts: Report::count(&applied.variables),
         parameters_count: applied.weights.iter().chain(&applied.heads).map(|(_, t)| t.numel()).sum(),
         notes,
+        guesses: source.facts.guesses(&config.to_json(), |key| is_told(&options.overrides, key)),
         config: config.to_json(),
         vocabulary,
         optimizer: state,
@@ -153,10 +161,10 @@ pub fn convert(
     match options.target {
         Target::HuggingFace => write::publish(target, |folder| {
             let weights = Weights { model: applied.weights, heads: applied.heads, slots: applied.slots };
-            write::hugging_face(folder, &config, weights, &source.head, tokenizer, &report)
+            write::hugging_face(folder, &config, weights, &source.facts.head, tokenizer, &report)
         })?,
         Target::TensorFlow => {
-            let made = to_tensorflow(&config, applied, &source.head, options, &mut report)?;
+            let made = to_tensorflow(&config, applied, &source.facts.head, options, &mut report)?;
             report.notes.extend(made.notes.iter().cloned());
             write::publish(target, |folder| write::tensorflow(folder, made, tokenizer, &report))?;
         }
@@ -186,12 +194,17 @@ fn can_read(tokenizer: Option<&Tokenizer>, text: &str) -> Result<(), TrainError>
 /// What the weights themselves give reason to say.
 fn notes_on(applied: &Applied, config: &ModelConfig) -> Vec<String> {
     let mut notes = Vec::new();
-    let other = applied
-        .variables
-        .iter()
-        .find(|v| v.dtype != "f32" && v.fate != "noted" && !v.destinations.is_empty());
-    if let Some(other) = other {
-        notes.push(format!("`{}` and perhaps others are {}; all is written as f32", other.name, other.dtype));
+    let mut others: BTreeMap<&str, usize> = BTreeMap::new();
+    let kept = applied.variables.iter().filter(|v| v.fate != "noted" && !v.destinations.is_empty());
+    for variable in kept.filter(|v| v.dtype != "f32") {
+        *others.entry(&variable.dtype).or_default() += 1;
+    }
+    if !others.is_empty() {
+        let others: Vec<String> = others
+            .iter()
+            .map(|(dtype, count)| format!("{} of {dtype}", counted(*count, "variable")))
+            .collect();
+        notes.push(format!("it holds {}; all is written as f32", others.join(", ")));
     }
     notes.extend(of(config).language.and_then(|family| family.closed_to_hugging_face(config)));
     notes
@@ -210,22 +223,22 @@ fn to_tensorflow(
     let Some(program) = program_of(config) else {
         return Err(refused(format!("there is none for a {}", config.model_type())));
     };
-    let strange = |name: &str| program.knows(config, name) == Some(false);
-    if options.allow_skipped {
-        let strange: Vec<String> =
-            heads.iter().filter(|(name, _)| strange(name)).map(|(name, _)| name.clone()).collect();
-        heads.retain(|(name, _)| !strange.contains(name));
-        slots.retain(|(_, name, _)| !strange.contains(name));
-        report.notes.extend(strange.iter().map(|name| format!("`{name}` is skipped: no head there has it")));
+    let strange =
+        heads.iter().map(|(name, _)| name).filter(|name| program.knows(config, name) == Some(false));
+    let strange: Vec<String> = strange.cloned().collect();
+    if let Some(name) = strange.first().filter(|_| !options.allow_skipped) {
+        return Err(refused(format!("it has no place for `{name}`\nhint: --allow-skipped leaves heads out")));
     }
+    heads.retain(|(name, _)| !strange.contains(name));
+    slots.retain(|(_, name, _)| !strange.contains(name));
+    report.notes.extend(strange.iter().map(|name| format!("`{name}` is skipped: no head there has it")));
     let scope = program.scope_of_scores(&heads, options.head.as_ref(), head).map_err(refused)?;
-    let skippable = heads.iter().any(|(name, _)| strange(name));
+    if scope.is_some() {
+        report.notes.extend(flags_of_summary(head).map_err(refused)?);
+    }
     weights.append(&mut heads);
     let invert = |weights: &[(String, Tensor)]| program.variables(config, weights, scope.as_deref());
-    let mut variables = invert(&weights).map_err(|why| match skippable {
-        true => refused(format!("{why}\nhint: --allow-skipped leaves heads out")),
-        false => refused(why),
-    })?;
+    let mut variables = invert(&weights).map_err(refused)?;
     if let Some(state) = &report.optimizer {
         variables.extend(optimizer::to_tensorflow(state, &slots, invert).map_err(refused)?);
     }
@@ -261,7 +274,7 @@ fn configuration(
     overrides: &[String],
     tokenizer: Option<&Tokenizer>,
 ) -> Result<ModelConfig, TrainError> {
-    let mut config: Map<String, Value> = source.config.clone();
+    let mut config: Map<String, Value> = source.facts.config.clone();
     // Programs that name no model are those of the first family.
     let model_type = config.entry("model_type").or_insert(json!((FAMILIES[0].section)().name)).clone();
     let model_type = model_type.as_str().unwrap_or_default();
@@ -284,12 +297,17 @@ fn configuration(
         let value = serde_json::from_str(value).unwrap_or_else(|_| json!(value));
         config.insert(key.into(), value);
     }
-    let told = |key: &str| overrides.iter().any(|text| text.starts_with(&format!("model.{key}=")));
-    if let Some((_, what)) = source.unsaid.iter().find(|(key, _)| !told(key)) {
+    if let Some((_, what)) = source.facts.unsaid.iter().find(|(key, _)| !is_told(overrides, key)) {
         return Err(TrainError::OtherModel { path: source.path.clone(), what: what.clone() });
     }
     let origin = source.path.display().to_string();
     Ok(MODELS.from_hugging_face(&Value::Object(config).to_string(), &origin)?)
+}
+
+/// Whether the command line sets a key of the model.
+fn is_told(overrides: &[String], key: &str) -> bool {
+    let told = overrides.iter().filter_map(|text| text.strip_prefix("model.")?.split_once('='));
+    told.into_iter().any(|(other, _)| other == key)
 }
 
 /// The tokenizer to put beside the weights, and what the report says of it.
@@ -300,7 +318,7 @@ fn vocabulary(
     if let Some(path) = &options.vocabulary {
         let tokenizer = match path.is_dir() {
             true => Tokenizer::load(path)?,
-            false => import_vocabulary(path, &source.config)?,
+            false => import_vocabulary(path, &source.facts.config)?,
         };
         let account = account(path, &tokenizer);
         return Ok((Some(tokenizer), account));

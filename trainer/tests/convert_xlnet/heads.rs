@@ -119,7 +119,7 @@ fn names_of_labels_go_to_tensorflow_and_back() {
     let (_first, there, _) = to(Target::TensorFlow, source.path()).unwrap();
     let back = || {
         let (_second, back, made) = to(Target::HuggingFace, &there).unwrap();
-        let told = made.report.notes.iter().any(|note| note.contains("LABEL_0 to LABEL_2"));
+        let told = made.report.guesses.iter().any(|guess| guess.why.contains("LABEL_0 to LABEL_2"));
         (json_of(&back.join("config.json")), told)
     };
     let (config, told) = back();

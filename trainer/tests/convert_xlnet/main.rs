@@ -306,7 +306,8 @@ fn contradictions_are_refused_with_what_is_wrong() {
     assert!(refused(&source).to_string().contains("swish"));
     fs::remove_file(&path).unwrap();
     let (_dir, _, made) = to(Target::HuggingFace, source.path()).unwrap();
-    assert!(made.report.notes.iter().any(|note| note.contains("xlnet_config.json")));
+    let guess = made.report.guesses.iter().find(|guess| guess.key == "model.ff_activation").unwrap();
+    assert!(guess.value == "gelu_new" && guess.why.contains("xlnet_config.json"), "{guess:?}");
     let two: [(&str, &[usize]); 2] =
         [("model/regression_a/logit/bias", &[1]), ("model/classification_b/logit/bias", &[2])];
     assert!(refused(&tensorflow(true, &two)).to_string().contains("two heads"));

@@ -135,3 +135,71 @@ fn pieces_that_are_not_what_their_list_says_are_refused() {
     });
     assert!(error.exit_code() == 65 && error.to_string().contains("not a file beside it"), "{error}");
 }
+
+#[test]
+fn a_model_is_found_in_any_container_and_wrapper() {
+    let single = source();
+    let (_dir, expected, _) = to(Target::HuggingFace, single.path()).unwrap();
+    let with = |before: &'static str| {
+        move |tensors: &[(String, Tensor)]| -> Vec<(String, Tensor)> {
+            tensors.iter().map(|(name, tensor)| (format!("{before}{name}"), tensor.shallow_clone())).collect()
+        }
+    };
+    let bare = |tensors: &[(String, Tensor)]| -> Vec<(String, Tensor)> {
+        let inner = tensors.iter().map(|(name, tensor)| {
+            let name = name.strip_prefix("transformer.").unwrap_or(name);
+            (format!("module.{name}"), tensor.shallow_clone())
+        });
+        inner.collect()
+    };
+    for before in ["module.", "_orig_mod.", "model.", "module._orig_mod.", "state_dict.model.module.", "net."]
+    {
+        let named = with(before);
+        let folders = [
+            rewritten(single.path(), |folder, tensors| {
+                write_tensors(&folder.join("model.safetensors"), &named(tensors)).unwrap();
+            }),
+            rewritten(single.path(), |folder, tensors| safetensors_in_two(folder, &named(tensors))),
+            rewritten(single.path(), |folder, tensors| {
+                fs::write(folder.join("any.bin"), torch_file(&named(tensors))).unwrap();
+            }),
+        ];
+        for folder in folders {
+            let (_dir, found, made) = to(Target::HuggingFace, folder.path()).unwrap();
+            for name in ["model.safetensors", "config.json"] {
+                assert!(
+                    fs::read(found.join(name)).unwrap() == fs::read(expected.join(name)).unwrap(),
+                    "{before} {name}"
+                );
+            }
+            let place = format!("`{}`", before.trim_end_matches('.').replace("._orig_mod", ""));
+            let said = made.report.notes.iter().any(|note| note.contains(&place));
+            assert!(said || before == "_orig_mod.", "{before}: {:?}", made.report.notes);
+        }
+    }
+    let base = rewritten(single.path(), |folder, tensors| {
+        write_tensors(&folder.join("model.safetensors"), &bare(tensors)).unwrap();
+    });
+    let (_dir, found, _) = to(Target::HuggingFace, base.path()).unwrap();
+    assert!(
+        fs::read(found.join("model.safetensors")).unwrap()
+            == fs::read(expected.join("model.safetensors")).unwrap()
+    );
+}
+
+/// Whoever follows a hint is not given it again.
+#[test]
+fn strangers_alone_are_not_to_be_skipped() {
+    let single = source();
+    let strange = rewritten(single.path(), |folder, tensors| {
+        let all: Vec<_> = tensors.iter().map(|(name, t)| (format!("{name}_"), t.shallow_clone())).collect();
+        write_tensors(&folder.join("model.safetensors"), &all).unwrap();
+    });
+    for allow_skipped in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let options = ConvertOptions { allow_skipped, ..options(Target::HuggingFace) };
+        let error = convert(strange.path(), &dir.path().join("made"), &options, |_, _| {}).err().unwrap();
+        assert!(!error.hint().unwrap_or_default().contains("--allow-skipped"), "{error}");
+        assert!(error.exit_code() == 78 && error.to_string().contains("lm_loss.bias_"), "{error}");
+    }
+}

@@ -5,6 +5,9 @@ use segue_data_error::DataError;
 
 use super::shard_suffix;
 
+/// Checkpoints that a message names.
+const SHOWN: usize = 8;
+
 /// The index that a path leads to: the prefix of a checkpoint, its `.index`, one of its data shards, or a folder
 /// with a `checkpoint` file or a single index.
 pub(super) fn find_index(path: &Path) -> Result<PathBuf, DataError> {
@@ -44,17 +47,21 @@ fn index_of_folder(folder: &Path) -> Result<PathBuf, DataError> {
             return Ok(index);
         }
     }
-    let mut found = files(folder)?.into_iter().filter(|path| path.extension().is_some_and(|e| e == "index"));
-    match (found.next(), found.next()) {
-        (Some(index), None) => Ok(index),
-        (Some(_), Some(_)) => Err(DataError::Usage(format!(
-            "{} holds several checkpoints\nhint: give the prefix of one",
-            folder.display()
-        ))),
-        (None, _) => Err(DataError::Missing {
+    let mut found = files(folder)?;
+    found.retain(|path| path.extension().is_some_and(|ending| ending == "index"));
+    match &found[..] {
+        [index] => Ok(index.clone()),
+        [] => Err(DataError::Missing {
             path: folder.join("*.index"),
             why: "it lists the variables of a checkpoint".into(),
         }),
+        several => {
+            let prefixes = several.iter().filter_map(|path| Some(path.file_stem()?.to_string_lossy()));
+            let shown: Vec<_> = prefixes.take(SHOWN).collect();
+            let more = if several.len() > SHOWN { ", .." } else { "" };
+            let what = format!("{} holds several checkpoints: {}{more}", folder.display(), shown.join(", "));
+            Err(DataError::Usage(format!("{what}\nhint: give the prefix of one")))
+        }
     }
 }
 

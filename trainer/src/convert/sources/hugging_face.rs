@@ -2,25 +2,42 @@
 
 use std::path::{Path, PathBuf};
 
+use segue_configs::ModelSection;
 use segue_data_error::DataError;
 use segue_tokenizer::Tokenizer;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
+use super::facts::Facts;
 use super::hugging_face_xlnet;
+use super::place::{self, Place};
+use super::search::folder_of;
 use super::source::Source;
 use super::tensors::Tensors;
 use crate::TrainError;
 use crate::convert::optimizer::ADAM;
 use crate::convert::rules::{Operation, Rule, rule, skip};
+use crate::families::transfo_xl::TransfoXlConfig;
+use crate::families::xlnet::XlnetConfig;
 
 pub const WEIGHTS: &str = "model.safetensors";
 /// Names of weights, and of the lists of their pieces, in the order that the package looks for them.
 pub const NAMES: [&str; 4] =
     [WEIGHTS, "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"];
 /// Adam's moments in a checkpoint of this program's.
-const OPTIMIZER: &str = "optimizer.safetensors";
+pub const OPTIMIZER: &str = "optimizer.safetensors";
 /// Files that only that package's tokenizers read.
 const COMPANIONS: [&str; 3] = ["tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"];
+/// Keys of a Transformer-XL's `config.json` that no tensor shows and that change what is computed or trained.
+const TOLD: &[&str] = &[
+    "attn_type",
+    "clamp_len",
+    "dropatt",
+    "dropout",
+    "layer_norm_epsilon",
+    "mem_len",
+    "pre_lnorm",
+    "same_length",
+];
 /// Vocabulary files of that package, newest first.
 const VOCABULARIES: [&str; 3] = ["vocab.bin", "vocab.pkl", "vocab.txt"];
 
@@ -62,52 +79,84 @@ fn rules() -> Vec<Rule> {
 
 /// Opens the weights `path` with the `config.json` beside them.
 pub fn open(path: &Path) -> Result<Source, TrainError> {
-    let folder = path.parent().unwrap_or(Path::new("."));
+    let folder = folder_of(path);
     let config_path = folder.join("config.json");
     let text = std::fs::read_to_string(&config_path)
         .map_err(|source| TrainError::Read { path: config_path.clone(), source })?;
-    let mut config: Map<String, Value> = serde_json::from_str(&text)
+    let config: Map<String, Value> = serde_json::from_str(&text)
         .map_err(|e| TrainError::Damaged { path: config_path.clone(), what: e.to_string() })?;
-    if config.get("tie_weight") == Some(&json!(false)) && !config.contains_key("tie_word_embeddings") {
-        config.insert("tie_word_embeddings".into(), json!(false));
-    }
+    let other = |what: String| TrainError::OtherModel { path: config_path.clone(), what };
+    check_keys(&config).map_err(other)?;
+    let mut facts = Facts::of(config);
     let mut tensors = Tensors::open(path)?;
+    unwrap(&mut tensors, &mut facts).map_err(|what| TrainError::OtherModel { path: path.into(), what })?;
     let optimizer = folder.join(OPTIMIZER);
-    if optimizer.is_file() {
+    if optimizer.is_file() && path != optimizer {
         tensors.add(&optimizer)?;
     }
-    let files = std::mem::take(&mut tensors.files);
-    let (variables, values) = tensors.into_parts();
     // Configurations of 2019 do not say which model it is.
-    if !config.get("model_type").is_some_and(Value::is_string) {
-        let is_xlnet = variables.iter().any(|variable| variable.name.ends_with("layer.0.rel_attn.q"));
-        config.insert("model_type".into(), json!(if is_xlnet { "xlnet" } else { "transfo-xl" }));
+    if !facts.config.get("model_type").is_some_and(Value::is_string) {
+        let is_xlnet = tensors.variables.iter().any(|variable| variable.name.ends_with(place::XLNET));
+        let model = if is_xlnet { XlnetConfig::TYPE } else { TransfoXlConfig::TYPE };
+        facts.guess("model_type", model, "config.json does not say; told by the names of the tensors");
     }
-    let is_xlnet = config.get("model_type") == Some(&json!("xlnet"));
-    let companions = COMPANIONS.iter().map(|name| folder.join(name)).filter(|path| path.is_file());
-    let mut rules = match config.get("model_type").and_then(Value::as_str) {
-        Some("xlnet") => hugging_face_xlnet::rules(),
-        Some("transfo-xl") => rules(),
+    let model_type = facts.config["model_type"].as_str().unwrap_or_default().to_string();
+    let is_xlnet = model_type == XlnetConfig::TYPE;
+    if is_xlnet {
+        facts.head = hugging_face_xlnet::head(&facts.config);
+    }
+    let (mut rules, told) = match model_type.as_str() {
+        XlnetConfig::TYPE => (hugging_face_xlnet::rules(), hugging_face_xlnet::TOLD),
+        TransfoXlConfig::TYPE => (rules(), TOLD),
         // The package has no such model: its names are this program's own.
-        _ => Vec::new(),
+        _ => (Vec::new(), &[][..]),
     };
+    let untold: Vec<&str> = told.iter().filter(|key| !facts.config.contains_key(**key)).copied().collect();
+    facts.leave(&untold, "config.json does not say; what the package means then");
     let own = rules.is_empty().then(|| rule("{*}", "{*}", Operation::Copy));
-    rules.extend([skip("exp_avg.{*}", ADAM), skip("exp_avg_sq.{*}", ADAM)]);
+    rules.extend([skip("exp_avg.{*}", ADAM), skip("exp_avg_sq.{*}", ADAM), place::OPTIMIZER]);
     rules.extend(own);
+    let companions = COMPANIONS.iter().map(|name| folder.join(name)).filter(|path| path.is_file());
     Ok(Source {
-        kind: "hugging_face",
-        path: path.into(),
-        variables,
-        values,
-        head: if is_xlnet { hugging_face_xlnet::head(&config) } else { Map::new() },
-        config,
-        rules,
-        notes: Vec::new(),
-        unsaid: Vec::new(),
         vocabulary: vocabulary(folder, is_xlnet),
         companions: companions.collect(),
-        files,
+        ..Source::of_tensors("hugging_face", path, tensors, facts, rules)
     })
+}
+
+/// Refuses what the package can be told and no model here computes.
+fn check_keys(config: &Map<String, Value>) -> Result<(), String> {
+    let is_number = |key: &str| config.get(key).and_then(Value::as_i64).is_some_and(|value| value > 0);
+    let is_filled = |key: &str| match config.get(key) {
+        Some(Value::Object(entries)) => !entries.is_empty(),
+        other => other.is_some_and(|value| !value.is_null()),
+    };
+    let refused = [
+        ("sample_softmax", is_number("sample_softmax"), "it was trained with a sampled softmax"),
+        ("ext_len", is_number("ext_len"), "its memory lags behind the segment"),
+        ("pruned_heads", is_filled("pruned_heads"), "heads of its attention are cut out"),
+        ("quantization_config", is_filled("quantization_config"), "its weights are quantised"),
+    ];
+    match refused.into_iter().find(|(_, is_set, _)| *is_set) {
+        Some((key, _, what)) => {
+            Err(format!("{key} is {}: {what}, which no model here computes", config[key]))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Gives the tensors the names of the package's classes, wherever a program has put the model.
+fn unwrap(tensors: &mut Tensors, facts: &mut Facts) -> Result<(), String> {
+    for mark in place::MARKS {
+        let names = tensors.variables.iter().map(|variable| variable.name.as_str());
+        if let Some(found) = Place::of(names, mark, "models", |_| true)? {
+            let found = found.before("transformer.");
+            facts.notes.extend(found.note());
+            tensors.rename(&found);
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// The vocabulary of a folder: what this program or the package loads from it, else a file of an older one's.

@@ -55,6 +55,18 @@ const OUTPUTS: &[&str] = &[
     "answer_class.dense_0.bias",
     "answer_class.dense_1.weight",
 ];
+/// Keys of `config.json` that no tensor shows and that change what is computed or trained.
+pub const TOLD: &[&str] = &[
+    "attn_type",
+    "bi_data",
+    "clamp_len",
+    "dropout",
+    "ff_activation",
+    "layer_norm_eps",
+    "mem_len",
+    "reuse_len",
+    "same_length",
+];
 /// Keys of `config.json` that belong to heads.
 const HEAD_KEYS: &[&str] = &[
     "architectures",
@@ -89,14 +101,15 @@ pub fn head(config: &Map<String, Value>) -> Map<String, Value> {
 /// Facts that the configuration hides. The package has biases for each layer whatever `untie_r` says; and what it
 /// understands by `gelu` today is not what the released models were trained with.
 pub fn interpret(source: &mut Source) -> Result<(), TrainError> {
-    if source.config.get("untie_r") == Some(&json!(false)) && !biases_equal(source)? {
-        source.config.insert("untie_r".into(), json!(true));
+    if source.facts.config.get("untie_r") == Some(&json!(false)) && !biases_equal(source)? {
+        source.facts.config.insert("untie_r".into(), json!(true));
         source
+            .facts
             .notes
             .push("its layers have different biases, so untie_r is true, whatever config.json says".into());
     }
-    if source.config.get("ff_activation") == Some(&json!("gelu")) && source.kind == "hugging_face" {
-        source.notes.push(
+    if source.facts.config.get("ff_activation") == Some(&json!("gelu")) && source.kind == "hugging_face" {
+        source.facts.notes.push(
             "ff_activation `gelu` is read as Hugging Face reads it today, without approximation; the released \
              models were trained with its tanh form: model.ff_activation=gelu_new"
                 .into(),

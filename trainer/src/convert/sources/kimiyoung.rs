@@ -5,9 +5,12 @@ use std::path::Path;
 
 use segue_foreign::{RawTensor, TorchFile, View};
 use segue_tokenizer::Tokenizer;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
+use super::facts::Facts;
 use super::names;
+use super::place::{self, Place, unwrapped};
+use super::search::folder_of;
 use super::source::{Source, number};
 use super::tensors::Tensors;
 use crate::TrainError;
@@ -16,52 +19,42 @@ use crate::convert::rules::{Operation, rule};
 /// Files that the program caches a corpus with its vocabulary in.
 const CACHES: [&str; 2] = ["cache.pt", "corpus.bin"];
 
-/// Opens a pickled module.
-pub fn open(path: &Path, file: &TorchFile) -> Result<Source, TrainError> {
+/// Opens a pickled module; `None` where the file holds none with a Transformer-XL.
+pub fn open(path: &Path, file: &TorchFile) -> Result<Option<Source>, TrainError> {
     let damaged = |what: String| TrainError::Damaged { path: path.into(), what };
     let root = file.root();
-    let mut tensors = file.tensors(root).map_err(damaged)?;
-    // nn.DataParallel puts the model under `module`.
-    let wrapped = tensors.iter().all(|named| named.name.starts_with("module."));
-    for named in tensors.iter_mut().filter(|_| wrapped) {
-        named.name.drain(.."module.".len());
-    }
-    let model = if wrapped { root.module("module").unwrap_or(root) } else { root };
-    let find = |name: &str| tensors.iter().find(|named| named.name == name).map(|named| &named.tensor);
-    let (config, notes) = configuration(model, find).map_err(damaged)?;
-    let attn_type = config.get("attn_type").and_then(Value::as_u64).unwrap_or(0);
+    let mut tensors = Tensors::from(file.tensors(root).map_err(damaged)?);
+    let names = tensors.variables.iter().map(|variable| variable.name.as_str());
+    let found = Place::of(names, place::TRANSFORMER_XL, "models", |_| true).map_err(damaged)?;
+    let Some(place) = found else { return Ok(None) };
+    let model = place.follow(root).filter(|model| model.module("word_emb").is_some());
+    let Some(model) = model else { return Ok(None) };
+    tensors.rename(&place);
+    let find = |name: &str| {
+        let found = tensors.variables.iter().find(|variable| variable.name == name)?;
+        tensors.values.get(found.number?)
+    };
+    let mut facts = configuration(model, find).map_err(damaged)?;
+    facts.notes.extend(place.note());
+    let attn_type = facts.config.get("attn_type").and_then(Value::as_u64).unwrap_or(0);
     let mut rules = names::modules(attn_type);
     rules.push(rule("crit.out_layers.{i}.bias", "crit.out_layers.{i}.bias", Operation::Copy));
-    let folder = path.parent().unwrap_or(Path::new("."));
+    rules.push(place::OPTIMIZER);
+    let folder = folder_of(path);
     let cache = CACHES.iter().map(|name| folder.join(name)).find(|path| path.is_file());
     let vocabulary = cache.map(|path| {
         let tokenizer = Tokenizer::import(&path).map_err(|e| e.to_string());
         (path, tokenizer)
     });
-    let (variables, values) = Tensors::from(tensors).into_parts();
-    Ok(Source {
-        kind: "kimiyoung",
-        path: path.into(),
-        variables,
-        values,
-        config,
-        head: Map::new(),
-        rules,
-        notes,
-        unsaid: Vec::new(),
-        vocabulary,
-        companions: Vec::new(),
-        files: vec![path.into()],
-    })
+    Ok(Some(Source { vocabulary, ..Source::of_tensors("kimiyoung", path, tensors, facts, rules) }))
 }
 
 /// The configuration in Hugging Face's words.
-fn configuration<'t>(
-    model: View<'_>,
-    find: impl Fn(&str) -> Option<&'t RawTensor>,
-) -> Result<(Map<String, Value>, Vec<String>), String> {
+fn configuration<'t>(model: View<'_>, find: impl Fn(&str) -> Option<&'t RawTensor>) -> Result<Facts, String> {
     let (_, class) = model.class().unwrap_or_default();
-    let part = |name: &str| model.module(name).ok_or_else(|| format!("its {class} has no module `{name}`"));
+    let part = |name: &str| {
+        model.module(name).map(unwrapped).ok_or_else(|| format!("its {class} has no module `{name}`"))
+    };
     let embedding = part("word_emb")?;
     if model.module("crit").is_none() {
         return Err(
@@ -69,12 +62,12 @@ fn configuration<'t>(
                 .into(),
         );
     }
-    let mut config = Map::new();
+    let mut facts = Facts::default();
     let mut take = |holder: View<'_>, theirs: &str, ours: &str| {
         let value =
             holder.attribute(theirs).ok_or_else(|| format!("its {class} has no attribute `{theirs}`"))?;
         let value = number(value).ok_or_else(|| format!("its attribute `{theirs}` is not a number"))?;
-        config.insert(ours.into(), value);
+        facts.put(ours, value);
         Ok::<_, String>(())
     };
     for (theirs, ours) in [("n_token", "vocab_size"), ("max_klen", "max_klen")] {
@@ -94,22 +87,25 @@ fn configuration<'t>(
         take(model, name, name)?;
     }
     take(embedding, "div_val", "div_val")?;
-    let first = part("layers")?.module("0").ok_or("it has no layers")?;
-    let attention = first.module("dec_attn").ok_or("its layers have no attention")?;
+    let first = part("layers")?.module("0").map(unwrapped).ok_or("it has no layers")?;
+    let attention = first.module("dec_attn").map(unwrapped).ok_or("its layers have no attention")?;
     let norm = attention.module("layer_norm").ok_or("its layers have no LayerNorm")?;
     take(attention, "pre_lnorm", "pre_lnorm")?;
     take(norm, "eps", "layer_norm_epsilon")?;
+    let mut unsaid = Vec::new();
     for (holder, theirs, ours) in [(model, "drop", "dropout"), (attention, "dropatt", "dropatt")] {
-        if let Some(layer) = holder.module(theirs) {
-            take(layer, "p", ours)?;
+        match holder.module(theirs) {
+            Some(layer) => take(layer, "p", ours)?,
+            None => unsaid.push(ours),
         }
     }
+    facts.leave(&unsaid, "its module has no layer with this rate");
     let cutoffs = embedding.attribute("cutoffs").and_then(View::elements).ok_or("it has no cutoffs")?;
     let mut cutoffs: Vec<usize> =
         cutoffs.map(|c| c.size()).collect::<Option<_>>().ok_or("a cutoff is not a number")?;
     cutoffs.pop(); // the vocabulary
     let clusters = cutoffs.len() + 1;
-    let one_table = config.get("div_val") == Some(&json!(1));
+    let one_table = facts.config.get("div_val") == Some(&json!(1));
     let shared = |a: String, b: String| match (find(&a), find(&b)) {
         (Some(a), Some(b)) => a.shares_with(b),
         _ => false,
@@ -122,7 +118,7 @@ fn configuration<'t>(
         .collect();
     let tables = shared("crit.out_layers.0.weight".into(), "word_emb.emb_layers.0.weight".into());
     let inner = find("layers.0.pos_ff.CoreNet.0.weight").ok_or("its layers have no feed-forward part")?;
-    let extras = config.get("attn_type") == Some(&json!(1));
+    let extras = facts.config.get("attn_type") == Some(&json!(1));
     for (key, value) in [
         ("cutoffs", json!(cutoffs)),
         ("tie_projs", json!(tied)),
@@ -134,9 +130,8 @@ fn configuration<'t>(
         ("memory_start", json!("empty")),
         ("same_length_keys", json!("mem_len")),
     ] {
-        config.insert(key.into(), value);
+        facts.put(key, value);
     }
-    let mut notes = Vec::new();
-    names::adjust_attention(&mut config, &mut notes)?;
-    Ok((config, notes))
+    names::adjust_attention(&mut facts)?;
+    Ok(facts)
 }

@@ -1,7 +1,8 @@
 //! Names that the PyTorch programs and Hugging Face share.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
+use super::facts::Facts;
 use crate::convert::rules::{Operation, Rule, rule};
 
 use Operation::{Copy, Join, JoinAt, Reverse, Slice, SliceMatrix, SliceReverse};
@@ -57,10 +58,8 @@ pub(super) const JOINED_BIASES: Rule =
 
 /// What the PyTorch programs' other kinds of attention mean here: adjusts the configuration, or says why the model
 /// has no equal here.
-pub(super) fn adjust_attention(
-    config: &mut Map<String, Value>,
-    notes: &mut Vec<String>,
-) -> Result<(), String> {
+pub(super) fn adjust_attention(facts: &mut Facts) -> Result<(), String> {
+    let Facts { config, notes, .. } = facts;
     let number = |name: &str| config.get(name).and_then(Value::as_i64).unwrap_or(0);
     let (kind, mem_len, clamp_len, max_klen) =
         (number("attn_type"), number("mem_len"), number("clamp_len"), number("max_klen"));

@@ -4,9 +4,11 @@ use std::path::Path;
 
 use segue_foreign::{Kind, TorchFile, View};
 use segue_tokenizer::find_symbols;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
+use super::facts::Facts;
 use super::names;
+use super::place::{self, Place};
 use super::source::{Source, Variable, number};
 use super::tensors::Tensors;
 use crate::TrainError;
@@ -31,20 +33,21 @@ const OTHERS: [(&str, &str); 15] = [
     ("cur_loss", "a counter"),
 ];
 
-/// Opens a checkpoint.
-pub fn open(path: &Path, file: &TorchFile) -> Result<Source, TrainError> {
+/// Opens a checkpoint; `None` where a file is none.
+pub fn open(path: &Path, file: &TorchFile) -> Result<Option<Source>, TrainError> {
     let damaged = |what: String| TrainError::Damaged { path: path.into(), what };
     let root = file.root();
-    let state = root.get("model_state").ok_or_else(|| damaged("it has no model_state".into()))?;
-    let settings = root.get("model_config").ok_or_else(|| damaged("it has no model_config".into()))?;
-    let (config, notes) = configuration(settings).map_err(damaged)?;
-    let mut tensors = file.tensors(state).map_err(damaged)?;
-    // DistributedDataParallel puts the model under `module`.
-    let wrapped = tensors.iter().all(|named| named.name.starts_with("module."));
-    for named in tensors.iter_mut().filter(|_| wrapped) {
-        named.name.drain(.."module.".len());
+    let (Some(state), Some(settings)) = (root.get("model_state"), root.get("model_config")) else {
+        return Ok(None);
+    };
+    let mut facts = configuration(settings).map_err(damaged)?;
+    let mut tensors = Tensors::from(file.tensors(state).map_err(damaged)?);
+    let names = tensors.variables.iter().map(|variable| variable.name.as_str());
+    if let Some(place) = Place::of(names, place::TRANSFORMER_XL, "models", |_| true).map_err(damaged)? {
+        facts.notes.extend(place.note());
+        tensors.rename(&place);
     }
-    let attn_type = config.get("attn_type").and_then(Value::as_u64).unwrap_or(0);
+    let attn_type = facts.config.get("attn_type").and_then(Value::as_u64).unwrap_or(0);
     let mut rules = names::modules(attn_type);
     rules.push(rule("crit.out_layers_biases.{i}", "crit.out_layers.{i}.bias", Operation::Copy));
     rules.push(rule("crit.out_layers_weights.{i}", "crit.out_layers.{i}.weight", Operation::Copy));
@@ -54,10 +57,9 @@ pub fn open(path: &Path, file: &TorchFile) -> Result<Source, TrainError> {
         rules.insert(0, rule("r_emb", "transformer.layers.{n}.r_emb", Operation::Slice));
     }
     rules.extend(OTHERS.map(|(name, reason)| skip(name, reason)));
-    let (mut variables, values) = Tensors::from(tensors).into_parts();
     let entries = root.pairs().unwrap_or_default();
     let entries = entries.into_iter().filter_map(|(key, value)| Some((key.text()?, value)));
-    variables.extend(entries.filter(|(key, _)| *key != "model_state").map(|(key, value)| Variable {
+    tensors.variables.extend(entries.filter(|(key, _)| *key != "model_state").map(|(key, value)| Variable {
         name: key.into(),
         dtype: described(value).into(),
         shape: Vec::new(),
@@ -70,20 +72,7 @@ pub fn open(path: &Path, file: &TorchFile) -> Result<Source, TrainError> {
         let symbols = symbols.and_then(|symbols| symbols.ok_or_else(none));
         (path.into(), symbols.and_then(|symbols| symbols.tokenizer()))
     });
-    Ok(Source {
-        kind: "nvidia",
-        path: path.into(),
-        variables,
-        values,
-        config,
-        head: Map::new(),
-        rules,
-        notes,
-        unsaid: Vec::new(),
-        vocabulary,
-        companions: Vec::new(),
-        files: vec![path.into()],
-    })
+    Ok(Some(Source { vocabulary, ..Source::of_tensors("nvidia", path, tensors, facts, rules) }))
 }
 
 fn described(value: View<'_>) -> &'static str {
@@ -100,8 +89,8 @@ fn described(value: View<'_>) -> &'static str {
 }
 
 /// The configuration in Hugging Face's words.
-fn configuration(settings: View<'_>) -> Result<(Map<String, Value>, Vec<String>), String> {
-    let mut config = Map::new();
+fn configuration(settings: View<'_>) -> Result<Facts, String> {
+    let mut facts = Facts::default();
     const SAME: [&str; 13] = [
         "n_layer",
         "n_head",
@@ -126,7 +115,7 @@ fn configuration(settings: View<'_>) -> Result<(Map<String, Value>, Vec<String>)
         let value = settings.get(theirs).ok_or_else(|| missing(theirs))?;
         // The width of embeddings that is left out is the model's.
         if value.kind() != Kind::None {
-            config.insert(ours.into(), number(value).ok_or_else(|| missing(theirs))?);
+            facts.put(ours, number(value).ok_or_else(|| missing(theirs))?);
         }
     }
     let list = |name: &str| settings.get(name).and_then(View::elements).ok_or_else(|| missing(name));
@@ -134,7 +123,7 @@ fn configuration(settings: View<'_>) -> Result<(Map<String, Value>, Vec<String>)
     let tied: Vec<bool> = list("tie_projs")?.filter_map(View::truth).collect();
     let length = |name: &str| settings.get(name).and_then(View::size).unwrap_or(0);
     let klen = length("tgt_len") + length("ext_len") + length("mem_len");
-    let extras = config.get("attn_type") == Some(&json!(1));
+    let extras = facts.config.get("attn_type") == Some(&json!(1));
     for (key, value) in [
         ("cutoffs", json!(cutoffs)),
         ("tie_projs", json!(tied)),
@@ -146,12 +135,11 @@ fn configuration(settings: View<'_>) -> Result<(Map<String, Value>, Vec<String>)
         // Its mask leaves one key more than the program it descends from.
         ("same_length_keys", json!("mem_len_plus_one")),
     ] {
-        config.insert(key.into(), value);
+        facts.put(key, value);
     }
     if settings.get("sample_softmax").and_then(View::int).is_some_and(|samples| samples > 0) {
         return Err("models trained with sample_softmax > 0 cannot be converted".into());
     }
-    let mut notes = Vec::new();
-    names::adjust_attention(&mut config, &mut notes)?;
-    Ok((config, notes))
+    names::adjust_attention(&mut facts)?;
+    Ok(facts)
 }

@@ -5,14 +5,17 @@ use std::path::Path;
 
 use Operation::{Copy, Slice, Transpose};
 use segue_foreign::{Bundle, BundleEntry};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
+use super::facts::Facts;
 use super::names::JOINED_BIASES;
-use super::source::{Described, Source};
+use super::search::folder_of;
+use super::source::Source;
 use super::tensorflow_xlnet;
 use crate::TrainError;
 use crate::convert::optimizer::ADAM;
 use crate::convert::rules::{Operation, Rule, rule, skip};
+use crate::families::transfo_xl::TransfoXlConfig;
 
 /// LayerNorm's ε in TensorFlow's contrib layers.
 const EPSILON: f64 = 1e-12;
@@ -118,18 +121,18 @@ pub fn open(path: &Path) -> Result<Source, TrainError> {
     if tensorflow_xlnet::is_xlnet(&bundle) {
         return tensorflow_xlnet::open(bundle);
     }
-    let folder = bundle.index.parent().unwrap_or(Path::new(".")).to_path_buf();
+    let folder = folder_of(&bundle.index).to_path_buf();
     let damaged = |what: String| TrainError::Damaged { path: bundle.index.clone(), what };
-    let (config, mut notes) = infer(bundle.entries()).map_err(damaged)?;
-    check_prepared(&folder, &config, &mut notes);
-    let rules = rules(config["div_val"] == json!(1), config["untie_r"] == json!(true));
+    let mut facts = infer(bundle.entries()).map_err(damaged)?;
+    check_prepared(&folder, &mut facts);
+    let rules = rules(facts.config["div_val"] == json!(1), facts.config["untie_r"] == json!(true));
     let cache = [folder.clone(), folder.join("../data")].map(|folder| folder.join(CACHE));
     let vocabulary = cache.into_iter().find(|path| path.is_file());
-    Ok(Source::of_bundle(bundle, Described { config, head: Map::new(), rules, notes, vocabulary }))
+    Ok(Source::of_bundle(bundle, facts, rules, vocabulary))
 }
 
 /// The configuration in Hugging Face's words, from names and shapes.
-fn infer(entries: &[BundleEntry]) -> Result<(Map<String, Value>, Vec<String>), String> {
+fn infer(entries: &[BundleEntry]) -> Result<Facts, String> {
     let shape = |name: &str| {
         let entry = entries.iter().find(|entry| entry.name == format!("transformer/{name}"));
         entry.map(|entry| entry.shape.as_slice())
@@ -188,7 +191,7 @@ fn infer(entries: &[BundleEntry]) -> Result<(Map<String, Value>, Vec<String>), S
     let tied: Vec<bool> = (0..clusters.max(1)).map(tied).collect();
     let first_projected = shape("adaptive_embed/cutoff_0/proj_W").is_some();
     let proj_same_dim = one_table || d_embed != d_model || first_projected;
-    let mut config = Map::new();
+    let mut facts = Facts::default();
     for (key, value) in [
         ("vocab_size", json!(vocab_size)),
         ("cutoffs", json!(ends)),
@@ -208,19 +211,26 @@ fn infer(entries: &[BundleEntry]) -> Result<(Map<String, Value>, Vec<String>), S
         ("layer_norm_epsilon", json!(EPSILON)),
         ("memory_start", json!("zeros")),
         ("same_length_keys", json!("mem_len_plus_one")),
-        ("mem_len", json!(USUAL_MEM_LEN)),
     ] {
-        config.insert(key.into(), value);
+        facts.put(key, value);
     }
-    let notes = vec![format!(
-        "the checkpoint does not say mem_len, clamp_len, same_length and dropout: where they are not given as \
-         model.KEY=VALUE, mem_len is {USUAL_MEM_LEN} and the others are this program's defaults"
-    )];
-    Ok((config, notes))
+    facts.guess(
+        "mem_len",
+        USUAL_MEM_LEN,
+        "the checkpoint does not say; that of the published training on WikiText-103",
+    );
+    let usual = TransfoXlConfig::default();
+    const USUAL: &str = "the checkpoint does not say; this program's default";
+    facts.guess("clamp_len", usual.clamp_len, USUAL);
+    facts.guess("same_length", usual.same_length, USUAL);
+    facts.guess("dropout", usual.dropout, USUAL);
+    facts.guess("dropatt", usual.dropatt, USUAL);
+    Ok(facts)
 }
 
 /// Compares with what the program has noted about its corpus.
-fn check_prepared(folder: &Path, config: &Map<String, Value>, notes: &mut Vec<String>) {
+fn check_prepared(folder: &Path, facts: &mut Facts) {
+    let Facts { config, notes, .. } = facts;
     for folder in [folder.to_path_buf(), folder.join("../data")] {
         let Ok(text) = std::fs::read_to_string(folder.join(PREPARED)) else { continue };
         let Ok(info) = serde_json::from_str::<Value>(&text) else { continue };

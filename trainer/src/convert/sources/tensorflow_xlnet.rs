@@ -7,7 +7,9 @@ use Operation::{Copy, Slice, Transpose};
 use segue_foreign::{Bundle, BundleEntry};
 use serde_json::{Map, Value, json};
 
-use super::source::{Described, Source};
+use super::facts::Facts;
+use super::search::folder_of;
+use super::source::Source;
 use crate::TrainError;
 use crate::convert::optimizer::ADAM;
 use crate::convert::rules::{Operation, Rule, captured, rule, skip};
@@ -92,6 +94,10 @@ const LINES: &[Rule] = &[
     rule("answer_class/dense_0/bias", "answer_class.dense_0.bias", Copy),
     rule("answer_class/dense_1/kernel", "answer_class.dense_1.weight", Transpose),
 ];
+/// Variables of a summary by attention.
+const ATTENTION: &str = "model/sequnece_summary/abs_attn/";
+/// What reads a summary.
+const SUMMED_UP: [&str; 2] = ["sequence_summary.", "logits_proj."];
 const ATTENTIVE: &str = "a summary by attention, which no model here has; the head has to be trained anew";
 
 /// The table. With `untie_r` u, v and b are stacks of all layers'.
@@ -127,40 +133,36 @@ pub fn is_xlnet(bundle: &Bundle) -> bool {
 
 /// The source that an opened checkpoint is.
 pub fn open(bundle: Bundle) -> Result<Source, TrainError> {
-    let folder = bundle.index.parent().unwrap_or(Path::new(".")).to_path_buf();
+    let folder = folder_of(&bundle.index).to_path_buf();
     let damaged = |what: String| TrainError::Damaged { path: bundle.index.clone(), what };
-    let sizes = infer(bundle.entries()).map_err(damaged)?;
-    let mut notes = vec![format!(
-        "the checkpoint does not say mem_len, reuse_len, clamp_len and dropout: where they are not given as \
-         model.KEY=VALUE, they are those of the published training, mem_len {USUAL_MEM_LEN} and reuse_len \
-         {USUAL_REUSE_LEN}"
-    )];
-    if sizes["untie_r"] == json!(false) {
-        notes.push(
+    let mut facts = Facts::of(infer(bundle.entries()).map_err(damaged)?);
+    if facts.config["untie_r"] == json!(false) {
+        facts.notes.push(
             "its biases are tied; the folder holds a copy for each layer, as Hugging Face has them".into(),
         );
     }
     let said = configuration(&folder)?;
-    let activation = activation(said.as_ref(), &sizes, &mut notes)?;
-    let mut config = sizes.clone();
-    for (key, value) in [
-        ("model_type", json!("xlnet")),
-        ("ff_activation", json!(activation)),
-        ("layer_norm_eps", json!(EPSILON)),
-        ("mem_len", json!(USUAL_MEM_LEN)),
-        ("reuse_len", json!(USUAL_REUSE_LEN)),
-        ("memory_start", json!("zeros")),
-    ] {
-        config.insert(key.into(), value);
+    activation(said.as_ref(), &mut facts)?;
+    for (key, value) in
+        [("model_type", json!("xlnet")), ("layer_norm_eps", json!(EPSILON)), ("memory_start", json!("zeros"))]
+    {
+        facts.put(key, value);
     }
-    let described = Described {
-        rules: rules(config["untie_r"] == json!(true)),
-        config,
-        head: head(bundle.entries(), labels(said), &mut notes),
-        notes,
-        vocabulary: Some(folder.join(VOCABULARY)).filter(|path| path.is_file()),
-    };
-    Ok(Source::of_bundle(bundle, described))
+    const PUBLISHED: &str = "the checkpoint does not say; that of the published training";
+    facts.guess("mem_len", USUAL_MEM_LEN, PUBLISHED);
+    facts.guess("reuse_len", USUAL_REUSE_LEN, PUBLISHED);
+    facts.leave(&["clamp_len", "dropout", "dropatt"], PUBLISHED);
+    let mut rules = rules(facts.config["untie_r"] == json!(true));
+    let attentive = bundle.entries().iter().any(|entry| entry.name.starts_with(ATTENTION));
+    if attentive {
+        // What reads the summary is worth nothing without it.
+        let of_summary = |rule: &&mut Rule| SUMMED_UP.iter().any(|start| rule.destination.starts_with(start));
+        rules.iter_mut().filter(of_summary).for_each(|rule| rule.operation = Operation::Skip(ATTENTIVE));
+    } else {
+        head(bundle.entries(), labels(said), &mut facts);
+    }
+    let vocabulary = Some(folder.join(VOCABULARY)).filter(|path| path.is_file());
+    Ok(Source::of_bundle(bundle, facts, rules, vocabulary))
 }
 
 /// Sizes in Hugging Face's words, from names and shapes.
@@ -202,20 +204,15 @@ fn infer(entries: &[BundleEntry]) -> Result<Map<String, Value>, String> {
 
 /// The non-linearity that the program's configuration names, in Hugging Face's words: its `gelu` is the tanh form,
 /// which that package calls `gelu_new`. Everything else that it says must agree with the variables.
-fn activation(
-    said: Option<&Said>,
-    sizes: &Map<String, Value>,
-    notes: &mut Vec<String>,
-) -> Result<String, TrainError> {
+fn activation(said: Option<&Said>, facts: &mut Facts) -> Result<(), TrainError> {
+    const KEY: &str = "ff_activation";
     let Some(Said { path, fields: said }) = said else {
-        notes.push(format!(
-            "there is no {} beside the checkpoint; its non-linearity is taken for that of the released models, \
-             gelu_new: model.ff_activation=relu where it is not",
-            CONFIGURATIONS[0]
-        ));
-        return Ok("gelu_new".into());
+        let why =
+            format!("there is no {} beside the checkpoint; that of the released models", CONFIGURATIONS[0]);
+        facts.guess(KEY, "gelu_new", &why);
+        return Ok(());
     };
-    for (key, found) in sizes {
+    for (key, found) in &facts.config {
         let theirs = if key == "vocab_size" { "n_token" } else { key };
         if let Some(value) = said.get(theirs)
             && value != found
@@ -224,14 +221,15 @@ fn activation(
             return Err(TrainError::Damaged { path: path.clone(), what });
         }
     }
-    match said.get("ff_activation").and_then(Value::as_str) {
-        Some("gelu") => Ok("gelu_new".into()),
-        Some("relu") => Ok("relu".into()),
+    match said.get(KEY).and_then(Value::as_str) {
+        Some("gelu") => facts.put(KEY, "gelu_new"),
+        Some("relu") => facts.put(KEY, "relu"),
         other => {
-            let what = format!("ff_activation is {other:?}; the program knows `gelu` and `relu`");
-            Err(TrainError::Damaged { path: path.clone(), what })
+            let what = format!("{KEY} is {other:?}; the program knows `gelu` and `relu`");
+            return Err(TrainError::Damaged { path: path.clone(), what });
         }
     }
+    Ok(())
 }
 
 /// The program's configuration.
@@ -263,10 +261,9 @@ fn labels(said: Option<Said>) -> Map<String, Value> {
     names.and_then(|names| names.as_object().cloned()).unwrap_or_default()
 }
 
-/// What Hugging Face's `config.json` says of the head that is in the checkpoint. `known`: names of its labels by their numbers.
-fn head(entries: &[BundleEntry], known: Map<String, Value>, notes: &mut Vec<String>) -> Map<String, Value> {
-    let mut head = Map::new();
-    let mut say = |key: &str, value: Value| head.insert(key.into(), value);
+/// Adds what Hugging Face's `config.json` says of the head that is in the checkpoint. `known`: names of its labels by their numbers.
+fn head(entries: &[BundleEntry], known: Map<String, Value>, facts: &mut Facts) {
+    let mut say = |key: &str, value: Value| _ = facts.head.insert(key.into(), value);
     let of_scope = |scope: &str| {
         let pattern = format!("{scope}/bias");
         let found = entries.iter().find_map(|entry| Some((captured(&pattern, &entry.name)?, entry)));
@@ -283,26 +280,40 @@ fn head(entries: &[BundleEntry], known: Map<String, Value>, notes: &mut Vec<Stri
     } else if of_scope(CHOICE).is_some() {
         ("XLNetForMultipleChoice", 0)
     } else if of_scope("start_logits/dense").is_some() {
-        ("XLNetForQuestionAnswering", 0)
+        say("architectures", json!(["XLNetForQuestionAnswering"]));
+        return;
     } else {
-        return head;
+        return;
     };
     say("architectures", json!([architecture]));
-    if labels == 0 {
-        return head;
+    facts.guess_of_head(
+        "summary_type",
+        "last",
+        "the checkpoint does not say; the program's default, which config.json may say otherwise",
+    );
+    if labels > 0 {
+        name_labels(labels, known, facts);
     }
+}
+
+/// Names of labels, those that are `known` by their numbers or their numbers.
+fn name_labels(labels: usize, known: Map<String, Value>, facts: &mut Facts) {
     let by_number = || (0..labels).map(|i| known.get(&i.to_string())?.as_str().map(String::from));
-    let names = by_number().collect::<Option<Vec<String>>>().filter(|_| known.len() == labels);
-    if names.is_none() && labels > 1 {
-        notes.push(format!(
-            "the checkpoint does not name its labels: they are LABEL_0 to LABEL_{} in config.json, whose id2label and label2id may say otherwise",
-            labels - 1
-        ));
-    }
-    let names = names.unwrap_or_else(|| (0..labels).map(|i| format!("LABEL_{i}")).collect());
+    let told = by_number().collect::<Option<Vec<String>>>().filter(|_| known.len() == labels);
+    let is_guess = told.is_none() && labels > 1;
+    let names = told.unwrap_or_else(|| (0..labels).map(|i| format!("LABEL_{i}")).collect());
     let named = names.iter().enumerate().map(|(i, name)| (i.to_string(), json!(name)));
-    say(LABELS, Value::Object(named.collect()));
+    let named = Value::Object(named.collect());
+    if is_guess {
+        let why = format!(
+            "the checkpoint does not name its labels: they are LABEL_0 to LABEL_{}, which id2label and label2id of config.json may say \
+             otherwise",
+            labels - 1
+        );
+        facts.guess_of_head(LABELS, named, &why);
+    } else {
+        facts.head.insert(LABELS.into(), named);
+    }
     let numbers = names.iter().enumerate().map(|(i, name)| (name.clone(), json!(i)));
-    say("label2id", Value::Object(numbers.collect()));
-    head
+    facts.head.insert("label2id".into(), Value::Object(numbers.collect()));
 }

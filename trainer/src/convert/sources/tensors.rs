@@ -3,7 +3,8 @@ use std::path::{Path, PathBuf};
 use segue_data_error::DataError;
 use segue_foreign::{NamedTensor, RawTensor, SafetensorsFile, ShardIndex, TorchFile};
 
-use super::source::{Values, Variable};
+use super::place::{Place, plain};
+use super::source::Variable;
 use crate::TrainError;
 
 /// Ending of the list of the files that weights are spread over.
@@ -16,7 +17,8 @@ pub struct Tensors {
     pub variables: Vec<Variable>,
     /// The files they were read from.
     pub files: Vec<PathBuf>,
-    values: Vec<RawTensor>,
+    /// Their values, by number.
+    pub values: Vec<RawTensor>,
 }
 
 impl Tensors {
@@ -35,7 +37,7 @@ impl Tensors {
         self.files.push(path.into());
         if path.extension().is_some_and(|extension| extension == "safetensors") {
             for entry in SafetensorsFile::open(path)?.entries() {
-                let (name, dtype, shape) = (entry.name.clone(), entry.dtype.clone(), entry.shape.clone());
+                let (name, dtype, shape) = (plain(&entry.name), entry.dtype.clone(), entry.shape.clone());
                 let number = entry.tensor().ok().map(|tensor| self.keep(tensor));
                 self.variables.push(Variable { name, dtype, shape, bytes: entry.bytes(), number });
             }
@@ -50,7 +52,7 @@ impl Tensors {
     fn extend(&mut self, tensors: Vec<NamedTensor>) {
         for NamedTensor { name, tensor } in tensors {
             self.variables.push(Variable {
-                name,
+                name: plain(&name),
                 dtype: tensor.dtype().to_string(),
                 shape: tensor.shape().to_vec(),
                 bytes: tensor.numel() * tensor.dtype().bytes(),
@@ -60,9 +62,11 @@ impl Tensors {
         }
     }
 
-    /// Variables, and where their values are.
-    pub fn into_parts(self) -> (Vec<Variable>, Values) {
-        (self.variables, Values::Raw(self.values))
+    /// Gives every tensor the name that it has in the model, wherever that lies.
+    pub fn rename(&mut self, place: &Place) {
+        for variable in &mut self.variables {
+            variable.name = place.name_of(&variable.name);
+        }
     }
 
     /// The number of a tensor that is put with the others.
@@ -85,7 +89,7 @@ impl Tensors {
             let before = self.variables.len();
             self.add(&path)?;
             let (old, new) = self.variables.split_at(before);
-            if let Some(missing) = names.iter().find(|name| !new.iter().any(|v| v.name == **name)) {
+            if let Some(missing) = names.iter().find(|name| !new.iter().any(|v| v.name == plain(name))) {
                 return Err(damaged(format!(
                     "it says that `{missing}` lies in {file}, which has no such tensor"
                 )));

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use segue_foreign::TorchFile;
 use segue_tokenizer::Tokenizer;
-use serde_json::Map;
 
+use super::search::folder_of;
 use super::source::Source;
 use super::tensors::Tensors;
 use crate::TrainError;
@@ -23,31 +23,21 @@ pub use tables::{Cell, Matrices, RecurrentLayout, Table};
 pub fn open(path: &Path, file: &TorchFile) -> Result<Option<Source>, TrainError> {
     let damaged = |what| TrainError::Damaged { path: path.into(), what };
     let Some(gathered) = gather(file).map_err(damaged)? else { return Ok(None) };
-    let described = describe(&gathered).map_err(|what| TrainError::OtherModel { path: path.into(), what })?;
+    let (table, mut facts) =
+        describe(&gathered).map_err(|what| TrainError::OtherModel { path: path.into(), what })?;
+    facts.notes.extend(gathered.place.note());
     let vocabulary = corpus_beside(path).map(|path| {
         let tokenizer = Tokenizer::import(&path).map_err(|e| e.to_string());
         (path, tokenizer)
     });
-    let (variables, values) = Tensors::from(gathered.tensors).into_parts();
-    Ok(Some(Source {
-        kind: described.table.layout.name(),
-        path: path.into(),
-        variables,
-        values,
-        config: described.config,
-        head: Map::new(),
-        rules: described.table.rules(),
-        notes: described.notes,
-        unsaid: described.unsaid,
-        vocabulary,
-        companions: Vec::new(),
-        files: vec![path.into()],
-    }))
+    let tensors = Tensors::from(gathered.tensors);
+    let source = Source::of_tensors(table.layout.name(), path, tensors, facts, table.rules());
+    Ok(Some(Source { vocabulary, ..source }))
 }
 
 /// The one corpus that salesforce/awd-lstm-lm has cached beside a checkpoint, with its dictionary: `corpus.HASH.data`.
 fn corpus_beside(path: &Path) -> Option<PathBuf> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = folder_of(path);
     let is_corpus = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         name.starts_with("corpus.") && name.ends_with(".data")

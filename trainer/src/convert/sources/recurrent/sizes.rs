@@ -1,29 +1,32 @@
 //! The configuration of a recurrent model: sizes from its tensors, rates from its modules.
 
-use segue_foreign::{RawTensor, View};
-use serde_json::{Map, Value, json};
+use segue_foreign::View;
+use serde_json::{Value, json};
 
 use super::gather::Gathered;
 use super::tables::{Cell, Matrices, RecurrentLayout, Table};
 use crate::convert::rules::fill;
+use crate::convert::sources::facts::Facts;
+use crate::convert::sources::place::unwrapped;
 
 /// First ids of tail clusters by the least number of words, as salesforce/awd-lstm-lm chooses them.
 const USUAL_SPLITS: [(usize, [usize; 3]); 2] =
     [(500_000, [4200, 35_000, 180_000]), (75_000, [2800, 20_000, 76_000])];
 /// What both programs with dropped weights do where the command line does not say.
 const USUAL_WEIGHT_DROPOUT: f64 = 0.5;
-
-/// What a file says of the model in it.
-pub(super) struct Described {
-    /// The names of its tensors.
-    pub table: Table,
-    /// The configuration.
-    pub config: Map<String, Value>,
-    /// Facts for the report.
-    pub notes: Vec<String>,
-    /// Keys that it does not tell.
-    pub unsaid: Vec<(&'static str, String)>,
-}
+/// The rate of what drops the first layer's weights.
+const WEIGHT_DROP: &str = "rnns.0.dropout";
+/// Rates by their attributes.
+const AWD_RATES: [(&str, &str); 4] = [
+    ("input_dropout", "dropouti"),
+    ("inter_layer_dropout", "dropouth"),
+    ("output_dropout", "dropout"),
+    ("embedding_dropout", "dropoute"),
+];
+const MOS_RATES: [(&str, &str); 5] =
+    [AWD_RATES[0], AWD_RATES[1], AWD_RATES[2], AWD_RATES[3], ("projection_dropout", "dropoutl")];
+/// Why rates are guessed.
+const NO_RATES: &str = "a state dict names no rates";
 
 /// A layer's sizes.
 struct Layer {
@@ -34,8 +37,8 @@ struct Layer {
     columns: usize,
 }
 
-/// Reads what was gathered of a file; the error says what no model here computes.
-pub(super) fn describe(gathered: &Gathered) -> Result<Described, String> {
+/// Reads what was gathered of a file: the names of its tensors, and what it says of the model. The error says what no model here computes.
+pub(super) fn describe(gathered: &Gathered) -> Result<(Table, Facts), String> {
     let has = |name: &str| gathered.find(name).is_some();
     let layout = match (has("rnn.weight_ih_l0"), has("prior.weight")) {
         (true, _) => RecurrentLayout::WordLanguageModel,
@@ -43,13 +46,13 @@ pub(super) fn describe(gathered: &Gathered) -> Result<Described, String> {
         (false, false) => RecurrentLayout::AwdLstm,
     };
     let [words, d_embed] = matrix(gathered, "encoder.weight")?;
-    let mut table = Table { layout, cell: Cell::Lstm, tied: is_tied(gathered), matrices: Matrices::Plain };
+    let mut facts = Facts::default();
+    let tied = tie(gathered, &mut facts);
+    let mut table = Table { layout, cell: Cell::Lstm, tied, matrices: Matrices::Plain };
     let layers = layers(gathered, &mut table)?;
-    let mut notes = Vec::new();
-    table.cell = cell(gathered, table, &layers, d_embed, &mut notes)?;
+    table.cell = cell(gathered, table, &layers, d_embed, &mut facts)?;
     let (d_model, d_last) = widths(&layers)?;
-    let mut config = Map::new();
-    let mut put = |key: &str, value: Value| _ = config.insert(key.into(), value);
+    let mut put = |key: &str, value: Value| facts.put(key, value);
     put("model_type", json!("lstm"));
     put("vocab_size", json!(words));
     put("d_model", json!(d_model));
@@ -58,14 +61,14 @@ pub(super) fn describe(gathered: &Gathered) -> Result<Described, String> {
     put("n_layer", json!(layers.len()));
     put("wiring", json!("stack"));
     put("init", json!("uniform"));
-    put("tie_word_embeddings", json!(table.tied));
     match table.cell {
         Cell::Lstm => {
             put("cell", json!("lstm"));
             put("input_gate", json!("plain"));
         }
         Cell::Gru => put("cell", json!("gru")),
-        Cell::Elman => put("cell", json!("elman")),
+        // Told where the kind was.
+        Cell::Elman => {}
         Cell::Qrnn { window } => {
             put("cell", json!("qrnn"));
             put("window", json!(window));
@@ -79,12 +82,15 @@ pub(super) fn describe(gathered: &Gathered) -> Result<Described, String> {
             put("mixture_of_one", json!(true));
         }
     }
-    let mut unsaid = Vec::new();
     if let Some(tails) = gathered.find("criterion.tail_vectors") {
         let count = tails.tensor.shape().first().copied().unwrap_or(0);
-        match cutoffs(gathered, count, words)? {
-            Some(cutoffs) => put("cutoffs", json!(cutoffs)),
-            None => unsaid.push((
+        match (cutoffs(gathered, count, words)?, gathered.splits) {
+            (Some(cutoffs), Some(_)) => facts.put("cutoffs", cutoffs),
+            (Some(cutoffs), None) => {
+                let why = "a state dict does not name the first words of clusters; those that the program chooses";
+                facts.guess("cutoffs", cutoffs, why);
+            }
+            (None, _) => facts.unsaid.push((
                 "cutoffs",
                 format!(
                     "`criterion.tail_vectors` is of {count} clusters, whose first words a state dict does not name\nhint: add \
@@ -92,17 +98,14 @@ pub(super) fn describe(gathered: &Gathered) -> Result<Described, String> {
                 ),
             )),
         }
-        if gathered.splits.is_none() {
-            notes.push("a state dict does not name the clusters of its split softmax: those that the program chooses".into());
-        }
     }
-    rates(gathered, table, &mut config, &mut notes);
+    rates(gathered, table, &mut facts);
     if layout == RecurrentLayout::Mos {
-        notes.push(
+        facts.notes.push(
             "its program adds 1e-8 to each probability before the logarithm; here nothing is added".into(),
         );
     }
-    Ok(Described { table, config, notes, unsaid })
+    Ok((table, facts))
 }
 
 /// A tensor with two axes of at least 1.
@@ -114,29 +117,36 @@ fn matrix(gathered: &Gathered, name: &str) -> Result<[usize; 2], String> {
     }
 }
 
-/// Whether the output table is the input embeddings: the same piece of the file, or the same values.
-fn is_tied(gathered: &Gathered) -> bool {
+/// Whether the output table is the input embeddings: the same piece of the file, or, which is a guess, the same values.
+fn tie(gathered: &Gathered, facts: &mut Facts) -> bool {
+    const KEY: &str = "tie_word_embeddings";
     let tensor = |name| gathered.find(name).map(|named| &named.tensor);
-    let same = |a: &RawTensor, b: &RawTensor| {
-        let alike = (a.dtype(), a.shape()) == (b.dtype(), b.shape());
-        a.shares_with(b) || (alike && a.to_bytes() == b.to_bytes())
+    let (Some(encoder), Some(decoder)) = (tensor("encoder.weight"), tensor("decoder.weight")) else {
+        facts.guess(KEY, true, "there is no decoder.weight");
+        return true;
     };
-    match (tensor("encoder.weight"), tensor("decoder.weight")) {
-        (Some(encoder), Some(decoder)) => same(encoder, decoder),
-        _ => true,
+    let alike = || (encoder.dtype(), encoder.shape()) == (decoder.dtype(), decoder.shape());
+    if encoder.shares_with(decoder) {
+        facts.put(KEY, true);
+    } else if alike() && encoder.to_bytes() == decoder.to_bytes() {
+        facts.guess(KEY, true, "encoder.weight and decoder.weight are stored apart and hold the same values");
+    } else {
+        facts.put(KEY, false);
+        return false;
     }
+    true
 }
 
 /// The sizes of all layers; tells `table` their kind, as far as names tell, and where they keep their matrices.
 fn layers(gathered: &Gathered, table: &mut Table) -> Result<Vec<Layer>, String> {
     let quasi = gathered.tensors.iter().any(|named| named.name.starts_with("rnns.0.linear."));
     table.cell = if quasi { Cell::Qrnn { window: 1 } } else { Cell::Lstm };
-    let there = |matrices: &Matrices| {
-        let [_, of_state] = Table { matrices: *matrices, ..*table }.first_matrices();
+    let there = |matrices: &&Matrices| {
+        let [_, of_state] = Table { matrices: **matrices, ..*table }.first_matrices();
         gathered.find(&fill(&of_state, "{i}", 0)).is_some()
     };
-    table.matrices =
-        Matrices::ALL.into_iter().find(there).ok_or("its first layer has no recurrent matrix")?;
+    let found = Matrices::of(table.layout).iter().find(there);
+    table.matrices = *found.ok_or("its first layer has no recurrent matrix")?;
     let [of_input, of_state] = table.first_matrices();
     let mut layers = Vec::new();
     for number in 0.. {
@@ -168,12 +178,12 @@ fn cell(
     table: Table,
     layers: &[Layer],
     d_embed: usize,
-    notes: &mut Vec<String>,
+    facts: &mut Facts,
 ) -> Result<Cell, String> {
     let Some(first) = layers.first() else { return Err("it has no layers".into()) };
     let module = first_layer(gathered, table);
     if let Cell::Qrnn { .. } = table.cell {
-        return quasi(module, layers, d_embed);
+        return quasi(module, layers, d_embed, facts);
     }
     let says = |name: &str| {
         let holders = [
@@ -189,8 +199,13 @@ fn cell(
         4 => Ok(Cell::Lstm),
         3 => Ok(Cell::Gru),
         1 => {
-            if !says("RNN_TANH") {
-                notes.push("a state dict does not tell RNN_TANH from RNN_RELU, which no model here computes: taken for RNN_TANH".into());
+            match says("RNN_TANH") {
+                true => facts.put("cell", "elman"),
+                false => facts.guess(
+                    "cell",
+                    "elman",
+                    "a state dict does not tell RNN_TANH from RNN_RELU, which no model here computes; taken for RNN_TANH",
+                ),
             }
             Ok(Cell::Elman)
         }
@@ -199,7 +214,16 @@ fn cell(
 }
 
 /// A quasi-recurrent cell.
-fn quasi(module: Option<View<'_>>, layers: &[Layer], d_embed: usize) -> Result<Cell, String> {
+fn quasi(
+    module: Option<View<'_>>,
+    layers: &[Layer],
+    d_embed: usize,
+    facts: &mut Facts,
+) -> Result<Cell, String> {
+    if module.is_none() {
+        let why = "a state dict does not tell layers with zoneout, which no model here computes; taken for layers without";
+        facts.leave(&["cell"], why);
+    }
     let flag = |name: &str| module.and_then(|module| module.attribute(name));
     if flag("zoneout").and_then(View::float).is_some_and(|rate| rate != 0.0) {
         return Err("its layers have zoneout, which changes what they compute; no model here has it".into());
@@ -229,10 +253,10 @@ fn quasi(module: Option<View<'_>>, layers: &[Layer], d_embed: usize) -> Result<C
 fn first_layer<'f>(gathered: &Gathered<'f>, table: Table) -> Option<View<'f>> {
     let model = gathered.model?;
     match table.layout {
-        RecurrentLayout::WordLanguageModel => model.module("rnn"),
+        RecurrentLayout::WordLanguageModel => model.module("rnn").map(unwrapped),
         _ => {
-            let layer = model.module("rnns")?.module("0")?;
-            Some(layer.module("module").unwrap_or(layer))
+            let layer = unwrapped(model.module("rnns")?).module("0").map(unwrapped)?;
+            Some(layer.module("module").map_or(layer, unwrapped))
         }
     }
 }
@@ -267,51 +291,57 @@ fn cutoffs(gathered: &Gathered, count: usize, words: usize) -> Result<Option<Vec
 }
 
 /// Rates of dropout, which attributes of the model are.
-fn rates(gathered: &Gathered, table: Table, config: &mut Map<String, Value>, notes: &mut Vec<String>) {
-    if table.layout != RecurrentLayout::WordLanguageModel {
-        config.insert("locked_dropout".into(), json!(true));
+fn rates(gathered: &Gathered, table: Table, facts: &mut Facts) {
+    let is_word = table.layout == RecurrentLayout::WordLanguageModel;
+    if !is_word {
+        facts.put("locked_dropout", true);
     }
-    let Some(model) = gathered.model else {
-        notes.push("a state dict names no rates of dropout: 0, where model.KEY=VALUE does not say".into());
-        if table.matrices.are_dropped() {
-            notes.push(format!(
-                "its weights are dropped; model.weight_dropout is the program's usual {USUAL_WEIGHT_DROPOUT}"
-            ));
-            config.insert("weight_dropout".into(), json!(USUAL_WEIGHT_DROPOUT));
-        }
-        return;
-    };
-    let attribute = |name: &'static str| (name, model.attribute(name));
-    let found = match table.layout {
+    let attributes: &[(&str, &str)] = match table.layout {
         RecurrentLayout::WordLanguageModel => {
-            let rate = ("drop.p", model.module("drop").and_then(|drop| drop.attribute("p")));
-            ["input_dropout", "inter_layer_dropout", "output_dropout"].map(|key| (key, rate)).to_vec()
+            &[("input_dropout", "drop"), ("inter_layer_dropout", "drop"), ("output_dropout", "drop")]
         }
-        _ => vec![
-            ("input_dropout", attribute("dropouti")),
-            ("inter_layer_dropout", attribute("dropouth")),
-            ("output_dropout", attribute("dropout")),
-            ("embedding_dropout", attribute("dropoute")),
-        ],
+        RecurrentLayout::AwdLstm => &AWD_RATES,
+        RecurrentLayout::Mos => &MOS_RATES,
     };
-    let of_mixture =
-        (table.layout == RecurrentLayout::Mos).then(|| ("projection_dropout", attribute("dropoutl")));
-    let of_weights = table.matrices.are_dropped().then(|| {
-        let rate = weight_drop(model, table).and_then(|layer| layer.attribute("dropout"));
-        ("weight_dropout", ("rnns.0.dropout", rate))
-    });
-    for (key, (name, rate)) in found.into_iter().chain(of_mixture).chain(of_weights) {
+    let of_weights = (!is_word).then_some(("weight_dropout", WEIGHT_DROP));
+    for (key, name) in attributes.iter().copied().chain(of_weights) {
+        let Some(model) = gathered.model else {
+            guess_rate(key, table, facts);
+            continue;
+        };
+        let rate = match name {
+            "drop" => model.module("drop").and_then(|drop| drop.attribute("p")),
+            WEIGHT_DROP if table.matrices == Matrices::Plain => continue,
+            WEIGHT_DROP => weight_drop(model, table).and_then(|layer| layer.attribute("dropout")),
+            _ => model.attribute(name),
+        };
         match rate.and_then(View::float) {
-            Some(rate) => _ = config.insert(key.into(), json!(rate)),
-            None => {
-                notes.push(format!("its model has no rate `{name}`: model.{key} is as if nothing were said"))
-            }
+            Some(rate) => facts.put(key, rate),
+            None => facts.leave(&[key], &format!("its model has no rate `{name}`")),
         }
+    }
+}
+
+/// What a rate is taken for that nothing says. Names say that weights of an LSTM or a GRU are dropped: the program wraps them then alone. The
+/// weights of a QRNN it wraps always.
+fn guess_rate(key: &'static str, table: Table, facts: &mut Facts) {
+    let quasi = matches!(table.cell, Cell::Qrnn { .. });
+    match key {
+        "weight_dropout" if table.matrices == Matrices::Raw && !quasi => {
+            let why = format!(
+                "{NO_RATES}, and the names of its tensors say that weights are dropped; the program's usual rate"
+            );
+            facts.guess(key, USUAL_WEIGHT_DROPOUT, &why);
+        }
+        "weight_dropout" if table.matrices == Matrices::Plain => {}
+        // Below 0 it is that of the output.
+        "projection_dropout" => facts.leave(&[key], NO_RATES),
+        _ => facts.guess(key, 0.0, NO_RATES),
     }
 }
 
 /// What drops the first layer's weights.
 fn weight_drop(model: View<'_>, table: Table) -> Option<View<'_>> {
-    let layer = model.module("rnns")?.module("0")?;
-    if matches!(table.cell, Cell::Qrnn { .. }) { layer.module("linear") } else { Some(layer) }
+    let layer = unwrapped(model.module("rnns")?).module("0").map(unwrapped)?;
+    if matches!(table.cell, Cell::Qrnn { .. }) { layer.module("linear").map(unwrapped) } else { Some(layer) }
 }

@@ -1,6 +1,7 @@
 //! Names of the programs' tensors.
 
 use crate::convert::rules::{Operation, Piece, Rule, rule, skip};
+use crate::convert::sources::place::OPTIMIZER;
 
 use Operation::{Copy, Gates, Reverse};
 
@@ -53,24 +54,24 @@ impl Cell {
     }
 }
 
-/// Where a layer of the latter two programs keeps its tensors.
+/// Where a layer keeps its tensors; one of `word_language_model` in itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Matrices {
     /// In the layer.
     Plain,
-    /// In the layer inside the one that drops weights.
+    /// In the layer inside a wrapper.
     Wrapped,
-    /// The same, the matrix that weights are dropped of under a name of its own, `.._raw`.
+    /// In the layer inside the one that drops weights, the matrix that they are dropped of under a name of its own, `.._raw`.
     Raw,
 }
 
 impl Matrices {
-    /// All, the surest to tell first.
-    pub const ALL: [Self; 3] = [Self::Raw, Self::Wrapped, Self::Plain];
-
-    /// Whether weights are dropped, as far as names tell.
-    pub fn are_dropped(self) -> bool {
-        self != Self::Plain
+    /// Those that a program has, the surest to tell first.
+    pub fn of(layout: RecurrentLayout) -> &'static [Self] {
+        match layout {
+            RecurrentLayout::WordLanguageModel => &[Self::Plain],
+            RecurrentLayout::AwdLstm | RecurrentLayout::Mos => &[Self::Raw, Self::Wrapped, Self::Plain],
+        }
     }
 }
 
@@ -178,7 +179,7 @@ impl Table {
                 skip("rnns.{i}.linear.module.weight", DROPPED),
             ]);
         }
-        rules.push(skip("optimizer.{*}", "the optimizer's; training goes on with a fresh one"));
+        rules.push(OPTIMIZER);
         rules
     }
 

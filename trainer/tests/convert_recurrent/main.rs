@@ -1,6 +1,8 @@
 //! Conversion of recurrent language models of PyTorch programs: what PyTorch computes with the same weights, the way back, the account, and
 //! what is refused. `tests/peers/make_recurrent_checkpoints.py` made the files and the numbers, `make_awd_cases.py` those of programs' own classes.
 
+mod state_dicts;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,7 @@
 //! Conversion of checkpoints: what transformers computes with the same weights, round trips, and the account.
 
+mod places;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
