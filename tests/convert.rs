@@ -57,6 +57,17 @@ fn sources_of_every_kind_are_run_beside_what_became_of_them() {
         let checked = &result["check_text"];
         assert!(checked["holds"] == true && checked["targets"].as_u64() > Some(250), "{source}: {checked}");
         assert!(checked["layers"].as_array().unwrap().len() >= 3, "{source}");
+        // A module says all, an old configuration most, a checkpoint of TensorFlow sizes alone.
+        let guesses = result["report"]["guesses"].as_array().unwrap();
+        let keys: Vec<&str> = guesses.iter().filter_map(|guess| guess["key"].as_str()).collect();
+        let expected: &[&str] = match source.rsplit("foreign/").next() {
+            Some("hugging_face") => &["model.layer_norm_epsilon"],
+            Some("tensorflow/wt103" | "tensorflow/lm1b") => {
+                &["model.mem_len", "model.clamp_len", "model.same_length", "model.dropout", "model.dropatt"]
+            }
+            _ => &[],
+        };
+        assert_eq!(keys, expected, "{source}");
     }
 }
 
@@ -115,7 +126,8 @@ fn recurrent_models_come_and_go() {
 fn a_damaged_copy_of_a_converted_folder_is_refused() {
     let place = Workplace::new();
     let (made, back) = (place.text("made"), place.text("back"));
-    succeed(alone(&["convert", &fixture("tensorflow/wt103"), &made]));
+    let output = finish(alone(&["convert", &fixture("tensorflow/wt103"), &made]));
+    assert!(stderr(&output).contains("  guess: model.mem_len = 384: "), "{}", stderr(&output));
     succeed(alone(&["convert", "--to", "tf", &made, &back]));
     for (again, folder, file) in
         [("made again", &made, "model.safetensors"), ("back again", &back, "checkpoint")]

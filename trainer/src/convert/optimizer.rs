@@ -6,11 +6,11 @@ use std::path::Path;
 use segue_configs::ModelConfig;
 use segue_foreign::{Bundle, BundleTensor, ElementType};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tch::Tensor;
 
 use super::apply::{Part, joined, mark};
-use super::report::VariableFate;
+use super::report::{Guess, VariableFate};
 use super::sources::{Source, Values};
 use super::write::REPORT;
 use crate::TrainError;
@@ -103,8 +103,8 @@ pub(super) fn is_of_the_state(kind: &str, name: &str) -> bool {
     kind == "tensorflow" && (name == STEP || POWERS.contains(&name))
 }
 
-/// What a source says of its optimizer; an error where it says nothing.
-pub(super) fn state(source: &Source) -> Result<OptimizerState, TrainError> {
+/// What a source says of its optimizer, and what of that is guessed; an error where it has none.
+pub(super) fn state(source: &Source) -> Result<(OptimizerState, Option<Guess>), TrainError> {
     let slots = source.variables.iter().filter(|variable| slot(source.kind, &variable.name).is_some());
     let slots = slots.map(|variable| variable.name.as_str()).collect::<Vec<_>>();
     if slots.is_empty() {
@@ -115,12 +115,11 @@ pub(super) fn state(source: &Source) -> Result<OptimizerState, TrainError> {
     }
     let own = |name: &&str| name.ends_with("/adam_m") || name.ends_with("/adam_v");
     match &source.values {
-        Values::Bundle(bundle) => Ok(OptimizerState {
-            step: integer(bundle)?,
-            names: if slots.iter().any(own) { SlotNames::AdamM } else { SlotNames::Adam },
-            powers: powers(bundle)?,
-            slots: 0,
-        }),
+        Values::Bundle(bundle) => {
+            let names = if slots.iter().any(own) { SlotNames::AdamM } else { SlotNames::Adam };
+            let (step, powers) = (integer(bundle)?, powers(bundle)?);
+            Ok((OptimizerState { step, names, powers, slots: 0 }, None))
+        }
         Values::Raw(_) => Ok(of_folder(source.path.parent().unwrap_or(Path::new(".")))),
     }
 }
@@ -156,26 +155,32 @@ fn powers(bundle: &Bundle) -> Result<Option<[f32; 2]>, TrainError> {
 }
 
 /// Of a folder: what a conversion has noted there, or a run.
-fn of_folder(folder: &Path) -> OptimizerState {
+fn of_folder(folder: &Path) -> (OptimizerState, Option<Guess>) {
     let json = |name: &str| -> Value {
         let text = segue_publish::read_regular(folder.join(name)).unwrap_or_default();
         serde_json::from_slice(&text).unwrap_or_default()
     };
     if let Ok(noted) = OptimizerState::deserialize(&json(REPORT)["optimizer"]) {
-        return OptimizerState { slots: 0, ..noted };
+        return (OptimizerState { slots: 0, ..noted }, None);
     }
     let run = json(STATE);
     let step = run["step"].as_i64();
     let config = families::MODELS.from_json(&run["config"], STATE).ok();
+    let guess = config.is_none().then(|| Guess {
+        key: "optimizer.names".into(),
+        value: json!(SlotNames::AdamM),
+        why: format!("neither {REPORT} nor {STATE} says; those of Adam without bias correction"),
+    });
     let corrected = config.filter(|config| config.optim.bias_correction);
-    OptimizerState {
+    let state = OptimizerState {
         step,
         names: if corrected.is_some() { SlotNames::Adam } else { SlotNames::AdamM },
         powers: corrected.map(|config| {
             [config.optim.beta1, config.optim.beta2].map(|beta| power(beta, step.unwrap_or(0)))
         }),
         slots: 0,
-    }
+    };
+    (state, guess)
 }
 
 /// What TensorFlow's Adam holds after so many updates: it begins with β in single precision, and multiplies by it after
@@ -249,9 +254,14 @@ pub(super) fn to_tensorflow(
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
+
+    #[test]
+    fn names_of_moments_that_nobody_says_are_a_guess() {
+        let dir = tempfile::tempdir().unwrap();
+        let (state, guess) = of_folder(dir.path());
+        assert_eq!((state.names, guess.unwrap().value), (SlotNames::AdamM, json!("adam_m")));
+    }
 
     #[test]
     fn a_run_of_any_number_of_steps_has_its_powers_at_once() {
@@ -268,7 +278,8 @@ mod tests {
             });
             let state = json!({ "step": step, "config": config });
             std::fs::write(dir.path().join(STATE), state.to_string()).unwrap();
-            let OptimizerState { step: found, powers, .. } = of_folder(dir.path());
+            let (OptimizerState { step: found, powers, .. }, guess) = of_folder(dir.path());
+            assert_eq!(guess, None);
             let [a, b] = powers.unwrap();
             assert_eq!(found, Some(step));
             assert!((a - first).abs() < 1e-6 && (b - second).abs() < 1e-6, "{step}: {a} {b}");

@@ -126,7 +126,7 @@ pub fn convert(
     for text in &options.texts {
         can_read(tokenizer.as_ref(), text)?;
     }
-    let state = options.optimizer.then(|| optimizer::state(&source)).transpose()?;
+    let (state, of_optimizer) = options.optimizer.then(|| optimizer::state(&source)).transpose()?.unzip();
     let apply_options = ApplyOptions { allow_skipped: options.allow_skipped, optimizer: options.optimizer };
     let mut applied = apply(&source, &config, apply_options, progress)?;
     let state = state.map(|state| OptimizerState { slots: applied.slots.len(), ..state });
@@ -138,6 +138,8 @@ pub fn convert(
     {
         notes.push(format!("{why}: its head is kept, and no command here answers with it"));
     }
+    let mut guesses = source.facts.guesses(&config.to_json(), |key| is_told(&options.overrides, key));
+    guesses.extend(of_optimizer.flatten());
     let mut report = Report {
         source_kind: source.kind,
         source: source.path.clone(),
@@ -145,7 +147,7 @@ pub fn convert(
         counts: Report::count(&applied.variables),
         parameters_count: applied.weights.iter().chain(&applied.heads).map(|(_, t)| t.numel()).sum(),
         notes,
-        guesses: source.facts.guesses(&config.to_json(), |key| is_told(&options.overrides, key)),
+        guesses,
         config: config.to_json(),
         vocabulary,
         optimizer: state,

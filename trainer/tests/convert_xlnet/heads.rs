@@ -1,5 +1,9 @@
 //! Names of heads, and heads that one side does not have.
 
+use segue_configs::{ModelConfig, TaskConfig, TaskSummary};
+use segue_tasks::Kind as TaskKind;
+use segue_trainer::families::task::{HeadSpec, TaskFolder, TaskModel, start_task_from};
+
 use super::*;
 
 /// The model of `small` with these tensors of a head beside it.
@@ -145,11 +149,117 @@ fn a_summary_by_attention_stays_behind_with_its_reason() {
         ("model/classification_cola/logit/bias", &[2]),
     ];
     let source = tensorflow(true, &[&attentive[..], &OUTPUTS].concat());
-    let (_dir, _, made) = to(Target::HuggingFace, source.path()).unwrap();
+    let (_dir, folder, made) = to(Target::HuggingFace, source.path()).unwrap();
     let summary = made.report.variables.iter().filter(|v| v.name.contains("sequnece_summary"));
     let reasons: Vec<_> = summary.map(|v| (v.fate, v.reason.clone().unwrap())).collect();
     assert!(
         reasons.len() == 2 && reasons.iter().all(|(fate, why)| *fate == "skipped" && why.contains("anew"))
+    );
+    // Without it the rest of the head would answer from the last state, which it was not trained on.
+    let stored = read_tensors(&folder.join("model.safetensors")).unwrap().tensors;
+    assert!(!stored.contains_key("logits_proj.weight") && stored.contains_key("lm_loss.bias"));
+    assert_eq!(json_of(&folder.join("config.json"))["architectures"], json!(["XLNetLMHeadModel"]));
+}
+
+/// Each way to sum up a sequence is computed, or refused by whoever would.
+#[test]
+fn a_summary_that_no_head_here_has_is_never_taken_for_the_last_state() {
+    let head: [(&str, &[i64]); 4] = [
+        ("sequence_summary.summary.weight", &[6, 6]),
+        ("sequence_summary.summary.bias", &[6]),
+        ("logits_proj.weight", &[2, 6]),
+        ("logits_proj.bias", &[2]),
+    ];
+    let said = |summary: &str| {
+        json!({
+            "architectures": ["XLNetForSequenceClassification"], "summary_type": summary, "finetuning_task": "cola",
+            "id2label": {"0": "no", "1": "yes"}, "problem_type": "single_label_classification",
+        })
+    };
+    let spec = HeadSpec {
+        task: "cola".into(),
+        kind: TaskKind::Classification,
+        labels: vec!["no".into(), "yes".into()],
+        summary: TaskSummary::Last,
+    };
+    for (summary, answers, flag) in [
+        ("last", true, Some("")),
+        ("cls_index", true, Some("")),
+        ("mean", true, Some("--summary_type=mean")),
+        ("first", false, Some("--summary_type=first")),
+        ("attn", false, None),
+    ] {
+        let source = headed(said(summary), &head);
+        let (_first, here, made) = to(Target::HuggingFace, source.path()).unwrap();
+        assert_eq!(json_of(&here.join("config.json"))["summary_type"], summary);
+        let warned = made.report.notes.iter().any(|note| note.contains("summary_type"));
+        assert_eq!((TaskFolder::open(&here).is_ok(), warned), (answers, !answers), "{summary}");
+        // Fine-tuning begins with the encoder, and with the head only of one that answers alike.
+        let config: ModelConfig = small(true).into();
+        let heads = [spec.clone()];
+        let drawn = Parameters::initialise(TaskModel::specs(&config, &heads), 5, Kind::Float);
+        let model = TaskModel::new(&config, &heads, &TaskConfig::default(), drawn);
+        let fresh = start_task_from(&ModelFolder::open(&here).unwrap(), &model).unwrap();
+        assert_eq!(fresh.len(), if answers { 0 } else { 4 }, "{summary}: {fresh:?}");
+        match (to(Target::TensorFlow, &here), flag) {
+            (Ok((_dir, _, made)), Some(flag)) => {
+                let notes = made.report.notes.join("\n");
+                assert!(
+                    notes.contains(flag) && notes.contains("--summary_type") != flag.is_empty(),
+                    "{notes}"
+                );
+            }
+            (Err(error), None) => assert!(error.to_string().contains("attn"), "{error}"),
+            (made, _) => panic!("{summary}: {:?}", made.err()),
+        }
+    }
+    // What TensorFlow's checkpoint does not say is a guess.
+    let classes: [(&str, &[usize]); 2] =
+        [("model/classification_cola/logit/kernel", &[6, 2]), ("model/classification_cola/logit/bias", &[2])];
+    let (_dir, folder, made) = to(Target::HuggingFace, tensorflow(true, &classes).path()).unwrap();
+    assert!(made.report.guesses.iter().any(|guess| guess.key == "summary_type" && guess.value == "last"));
+    assert_eq!(json_of(&folder.join("config.json"))["summary_type"], "last");
+}
+
+/// What the package understands and no model here computes is not left alone.
+#[test]
+fn keys_that_change_what_is_computed_are_refused() {
+    for (key, value) in [
+        ("sample_softmax", json!(100)),
+        ("ext_len", json!(8)),
+        ("pruned_heads", json!({"0": [1]})),
+        ("quantization_config", json!({"bits": 8})),
+        ("ff_activation", json!("silu")),
+        ("attn_type", json!("both")),
+    ] {
+        let mut said = json!({});
+        said[key] = value;
+        let error = to(Target::HuggingFace, headed(said, &[]).path()).err().unwrap();
+        assert!(error.exit_code() == 78 && error.to_string().contains(key), "{key}: {error}");
+    }
+    let harmless =
+        json!({"sample_softmax": -1, "ext_len": 0, "pruned_heads": {}, "quantization_config": null});
+    let (_dir, _, made) = to(Target::HuggingFace, headed(harmless, &[]).path()).unwrap();
+    let guesses: Vec<(&str, &Value)> =
+        made.report.guesses.iter().map(|g| (g.key.as_str(), &g.value)).collect();
+    assert!(
+        guesses.contains(&("model.clamp_len", &json!(-1))) && guesses.contains(&("model.mem_len", &json!(0)))
+    );
+    // What it says is none.
+    assert!(
+        guesses.iter().all(|(key, _)| !["model.ff_activation", "model.d_model"].contains(key)),
+        "{guesses:?}"
+    );
+}
+
+/// Commands that read a model folder name the way to one where the names are another program's.
+#[test]
+fn a_folder_with_names_in_a_wrapper_is_refused_with_the_command_that_takes_it_off() {
+    let source = hugging_face(&small(true), json!({}), |name| Some(format!("module.{name}")));
+    let error = load_xlnet(&ModelFolder::open(source.path()).unwrap()).err().unwrap();
+    assert!(
+        error.exit_code() == 78 && error.hint().is_some_and(|hint| hint.contains("segue convert")),
+        "{error}"
     );
 }
 

@@ -28,16 +28,8 @@ pub const OPTIMIZER: &str = "optimizer.safetensors";
 /// Files that only that package's tokenizers read.
 const COMPANIONS: [&str; 3] = ["tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"];
 /// Keys of a Transformer-XL's `config.json` that no tensor shows and that change what is computed or trained.
-const TOLD: &[&str] = &[
-    "attn_type",
-    "clamp_len",
-    "dropatt",
-    "dropout",
-    "layer_norm_epsilon",
-    "mem_len",
-    "pre_lnorm",
-    "same_length",
-];
+const TOLD: &[&str] =
+    &["clamp_len", "dropatt", "dropout", "layer_norm_epsilon", "mem_len", "pre_lnorm", "same_length"];
 /// Vocabulary files of that package, newest first.
 const VOCABULARIES: [&str; 3] = ["vocab.bin", "vocab.pkl", "vocab.txt"];
 

@@ -108,6 +108,12 @@ pub fn interpret(source: &mut Source) -> Result<(), TrainError> {
             .notes
             .push("its layers have different biases, so untie_r is true, whatever config.json says".into());
     }
+    if source.facts.config.get("bi_data") == Some(&json!(true)) && source.kind == "hugging_face" {
+        source.facts.notes.push(
+            "bi_data is true: that package reads the second half of each batch backwards, here segue parity alone does"
+                .into(),
+        );
+    }
     if source.facts.config.get("ff_activation") == Some(&json!("gelu")) && source.kind == "hugging_face" {
         source.facts.notes.push(
             "ff_activation `gelu` is read as Hugging Face reads it today, without approximation; the released \

@@ -120,6 +120,24 @@ fn refuse_foreign_weights(folder: &Path) -> Result<(), TrainError> {
     Err(TrainError::NoCheckpoint { path: folder.into(), what })
 }
 
+/// Names the command that makes a model folder of one whose tensors have names in a module around the model, or lack the one around the
+/// base model.
+fn refuse_foreign_names(file: &TensorFile, specs: &[ParameterSpec]) -> Result<(), TrainError> {
+    let is_inside =
+        |whole: &str, name: &str| whole.strip_suffix(name).is_some_and(|before| before.ends_with('.'));
+    let missing = specs.iter().map(|spec| &spec.name).find(|name| !file.tensors.contains_key(*name));
+    let Some(name) = missing.filter(|name| !is_of_a_head(name)) else { return Ok(()) };
+    let mut others = file.tensors.keys();
+    let Some(other) = others.find(|other| is_inside(other, name) || is_inside(name, other)) else {
+        return Ok(());
+    };
+    let folder = file.path.parent().unwrap_or(Path::new(".")).display();
+    let what = format!(
+        "it has no tensor `{name}`, and one that is called `{other}`\nhint: make a folder with such names: segue convert {folder} NEW"
+    );
+    Err(TrainError::OtherModel { path: file.path.clone(), what })
+}
+
 /// What the weights of a model are stored as: in names that Hugging Face's package finds, with the tensors that
 /// follow from the configuration.
 pub(crate) fn as_stored(config: &ModelConfig, weights: Vec<(String, Tensor)>) -> Vec<(String, Tensor)> {
@@ -224,6 +242,7 @@ pub(crate) fn take_weights(
             file.tensors.entry(spec.name.clone()).or_insert_with(zeros);
         }
     }
+    refuse_foreign_names(file, specs)?;
     let take = |spec: &ParameterSpec| file.take(&spec.name, &spec.shape);
     let weights = specs.iter().map(take).collect::<Result<Vec<_>, _>>()?;
     for (name, _) in buffers(config) {

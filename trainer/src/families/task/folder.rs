@@ -80,11 +80,13 @@ pub fn start_task_from(folder: &ModelFolder, model: &TaskModel) -> Result<Vec<St
     let mut file = read_tensors(&folder.path.join(WEIGHTS))?;
     let weights = take_weights(&mut file, model.config(), &encoder)?;
     fill(model.weights().map(|(_, tensor)| tensor).zip(weights));
-    // A head of another kind is of no use.
-    let theirs = heads_of(&read_json(&folder.path.join("config.json"))?).unwrap_or_default();
+    // A head of another kind is of no use, and of one that answers otherwise than any here nothing is.
+    let theirs = heads_of(&read_json(&folder.path.join("config.json"))?).ok();
     let mut fresh = Vec::new();
     for (spec, tensor) in model.weights().skip(encoder.len()) {
-        match head_tensor(&file.tensors, &theirs, model.heads(), &spec.name) {
+        let saved =
+            theirs.as_ref().and_then(|theirs| head_tensor(&file.tensors, theirs, model.heads(), &spec.name));
+        match saved {
             Some(saved) if saved.size() == spec.shape => fill([(tensor, saved.shallow_clone())]),
             _ => fresh.push(spec.name.clone()),
         }

@@ -13,6 +13,13 @@ use crate::families::{FAMILIES, of};
 /// nothing of it.
 const HEADS: &str = "segue_heads";
 
+/// A summary of a state whose place Hugging Face's classes of XLNet do not give, which is the last then.
+const LAST_BY_DEFAULT: &str = "cls_index";
+/// Labels that Hugging Face means where nothing is said.
+const UNNAMED_LABELS: u64 = 2;
+/// More than any head has.
+const MOST_UNNAMED: u64 = 1 << 20;
+
 const KINDS: [(Kind, &str, &str); 6] = [
     (Kind::Classification, "classification", "ForSequenceClassification"),
     (Kind::Regression, "regression", "ForSequenceClassification"),
@@ -115,14 +122,10 @@ pub fn heads_of(config: &Value) -> Result<Vec<HeadSpec>, String> {
             let (kind, ..) = KINDS.iter().find(|(_, name, _)| head["kind"] == *name)?;
             let labels = head["labels"].as_array()?.iter().filter_map(Value::as_str);
             let labels = labels.map(str::to_string).collect();
-            Some(HeadSpec {
-                task: head["task"].as_str()?.into(),
-                kind: *kind,
-                labels,
-                summary: summary(&head["summary"]),
-            })
+            let task = head["task"].as_str()?.into();
+            Some(summary(&head["summary"]).map(|summary| HeadSpec { task, kind: *kind, labels, summary }))
         };
-        return Ok(heads.iter().filter_map(head).collect());
+        return heads.iter().filter_map(head).collect();
     }
     let class = &config["architectures"][0];
     let is_class = |head: &str| {
@@ -141,16 +144,19 @@ pub fn heads_of(config: &Value) -> Result<Vec<HeadSpec>, String> {
     };
     let labels = if matches!(kind, Kind::Classification | Kind::Tagging) { labels } else { Vec::new() };
     let task = config["finetuning_task"].as_str().unwrap_or_default().to_string();
-    Ok(vec![HeadSpec { task, kind, labels, summary: summary(&config["summary_type"]) }])
+    // Where a head reads none, it matters to nobody.
+    let summary = summary(&config["summary_type"]).unwrap_or_default();
+    Ok(vec![HeadSpec { task, kind, labels, summary }])
 }
 
 /// Refuses a summary of sequences, or a loss, that Hugging Face's classes can be told to have and no head here has.
 fn check_summary(kind: Kind, config: &Value) -> Result<(), String> {
     let known: &[(&str, &[&str])] = match kind {
         Kind::Classification | Kind::Choice => &[
-            ("summary_type", &["last", "mean"]),
+            ("summary_type", &["last", LAST_BY_DEFAULT, "mean"]),
             ("summary_activation", &["tanh"]),
             ("summary_use_proj", &["true"]),
+            ("summary_proj_to_labels", &["false", "null"]),
             ("problem_type", &["regression", "single_label_classification"]),
         ],
         _ => &[],
@@ -168,14 +174,19 @@ fn check_summary(kind: Kind, config: &Value) -> Result<(), String> {
 }
 
 /// What `config.json` calls a summary; the last state where it says nothing.
-fn summary(named: &Value) -> TaskSummary {
-    TaskSummary::deserialize(named).unwrap_or_default()
+fn summary(named: &Value) -> Result<TaskSummary, String> {
+    if named.is_null() || *named == LAST_BY_DEFAULT {
+        return Ok(TaskSummary::Last);
+    }
+    TaskSummary::deserialize(named)
+        .map_err(|_| format!("its head has the summary {named}, and those here have last or mean"))
 }
 
-/// Names of labels in the order of their numbers; where none are given, Hugging Face means two.
+/// Names of labels in the order of their numbers; where none are given, as many as Hugging Face means.
 fn labels(config: &Value) -> Vec<String> {
     let Some(named) = config["id2label"].as_object() else {
-        return ["LABEL_0", "LABEL_1"].map(String::from).to_vec();
+        let count = config["num_labels"].as_u64().unwrap_or(UNNAMED_LABELS).min(MOST_UNNAMED);
+        return (0..count).map(|number| format!("LABEL_{number}")).collect();
     };
     let mut labels: Vec<(u32, String)> = named
         .iter()
@@ -205,13 +216,20 @@ mod tests {
         for (key, value) in [
             ("summary_type", json!("first")),
             ("summary_activation", Value::Null),
+            ("summary_type", json!("attn")),
             ("summary_use_proj", json!(false)),
+            ("summary_proj_to_labels", json!(true)),
             ("problem_type", json!("multi_label_classification")),
         ] {
             let mut config = config.clone();
             config[key] = value;
             assert!(heads_of(&config).unwrap_err().contains(key), "{key}");
         }
+        config["summary_type"] = json!("cls_index");
+        assert_eq!(heads_of(&config).unwrap()[0].summary, TaskSummary::Last);
+        config["segue_heads"] =
+            json!([{"task": "a", "kind": "classification", "labels": [], "summary": "first"}]);
+        assert!(heads_of(&config).unwrap_err().contains("first"));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
 
 use segue_configs::model::{check_heads, no_effect, out_of_range, rate, refused, size, vocabulary, width};
 use segue_configs::range::{self, Range};
@@ -327,6 +328,19 @@ impl ModelSection for TransfoXlConfig {
         }
     }
 
+    /// What its package computes with where the file does not say; and the name of a key in files of 2019.
+    fn hugging_face_defaults(known: &mut Map<String, Value>, json: &Map<String, Value>) {
+        let tied = json.get("tie_weight").cloned().unwrap_or_else(|| json!(true));
+        for (key, value) in [
+            ("mem_len", json!(1600)),
+            ("clamp_len", json!(1000)),
+            ("same_length", json!(true)),
+            ("tie_word_embeddings", tied),
+        ] {
+            known.insert(key.into(), value);
+        }
+    }
+
     fn of_hugging_face(self) -> Result<Self, ConfigError> {
         // That package reads `adaptive` and does nothing with it.
         let config = Self { adaptive: true, ..self };
@@ -356,6 +370,12 @@ mod tests {
         let config = model.get::<TransfoXlConfig>().unwrap();
         assert_eq!((config.vocab_size, config.head_width(), config.embed_width()), (50, 4, 8));
         assert!(!config.ties_projection(0) && config.ties_projection(1));
+        // What the package computes with where the file says nothing.
+        assert_eq!((config.mem_len, config.clamp_len, config.same_length), (1600, 1000, true));
+        assert!(config.tie_word_embeddings);
+        let untied = text.replacen('{', r#"{"tie_weight":false,"#, 1);
+        let model = MODELS.from_hugging_face(&untied, "config.json").unwrap();
+        assert!(!model.get::<TransfoXlConfig>().unwrap().tie_word_embeddings);
     }
 
     #[test]
