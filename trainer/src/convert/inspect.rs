@@ -36,6 +36,9 @@ pub struct Listing {
     pub files: Vec<PathBuf>,
     /// Bytes of all values.
     pub bytes: usize,
+    /// Where in its file the model lies, where it is not the whole.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
     /// Its variables.
     pub variables: Vec<Listed>,
 }
@@ -59,7 +62,7 @@ impl Listing {
         };
         let variables: Vec<Listed> = variables.into_iter().map(listed).collect();
         let bytes = variables.iter().map(|variable| variable.bytes).sum();
-        Self { kind, path, files, bytes, variables }
+        Self { kind, path, files, bytes, note: None, variables }
     }
 }
 
@@ -67,7 +70,9 @@ impl Listing {
 pub fn inspect(path: &Path) -> Result<Listing, TrainError> {
     let known = match detect(path) {
         Ok(source) => {
-            return Ok(Listing::new(source.kind, source.kind, source.path, source.files, source.variables));
+            let note = source.facts.place.note();
+            let listing = Listing::new(source.kind, source.kind, source.path, source.files, source.variables);
+            return Ok(Listing { note, ..listing });
         }
         Err(several @ TrainError::Data(DataError::Usage(_))) => return Err(several),
         Err(error) => error,

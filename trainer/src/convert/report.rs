@@ -11,7 +11,7 @@ use super::optimizer::OptimizerState;
 /// What became of a variable of the source.
 #[derive(Debug, Clone, Serialize)]
 pub struct VariableFate {
-    /// Its name there.
+    /// Its name there, in the model where that lies deeper in a file.
     pub name: String,
     /// Type of its elements there.
     pub dtype: String,

@@ -130,7 +130,8 @@ pub fn convert(
     let apply_options = ApplyOptions { allow_skipped: options.allow_skipped, optimizer: options.optimizer };
     let mut applied = apply(&source, &config, apply_options, progress)?;
     let state = state.map(|state| OptimizerState { slots: applied.slots.len(), ..state });
-    let mut notes = std::mem::take(&mut source.facts.notes);
+    let mut notes = Vec::from_iter(source.facts.place.note());
+    notes.append(&mut source.facts.notes);
     notes.append(&mut applied.notes);
     notes.extend(notes_on(&applied, &config));
     if !applied.heads.is_empty()

@@ -56,6 +56,17 @@ fn a_folder_leads_to_what_its_only_model_does() {
         );
         assert_eq!(inspect(dir.path()).unwrap().kind, named.report.source_kind);
     }
+    // Values under another name, and a prefix without its step.
+    let dir = folder_of(&[
+        ("tensorflow/enwik8/model.ckpt-7.index", "model.ckpt-7.index"),
+        ("tensorflow/enwik8/model.ckpt-7.data-00000-of-00001", "values"),
+    ]);
+    let (_first, by_folder, _) = converted(dir.path());
+    for name in ["values", "model.ckpt", "model.ckpt-7", "model.ckpt-7.index"] {
+        assert!(weights(&converted(&dir.path().join(name)).1) == weights(&by_folder), "{name}");
+    }
+    let error = refused(&dir.path().join("model.ckpt-"), &[]);
+    assert!(error.exit_code() == 66 && error.hint().is_some(), "{error}");
     // The name that programs give to the one that counts is enough.
     let dir = folder_of(&[("kimiyoung/shaw.pt", "model.pt"), ("kimiyoung/learned.pt", "older.pt")]);
     assert!(converted(dir.path()).2.report.source.ends_with("model.pt"));

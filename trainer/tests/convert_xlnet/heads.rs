@@ -237,6 +237,9 @@ fn keys_that_change_what_is_computed_are_refused() {
         let error = to(Target::HuggingFace, headed(said, &[]).path()).err().unwrap();
         assert!(error.exit_code() == 78 && error.to_string().contains(key), "{key}: {error}");
     }
+    let untied = headed(json!({"tie_word_embeddings": false}), &[("lm_loss.weight", &[11, 6])]);
+    let error = to(Target::HuggingFace, untied.path()).err().unwrap();
+    assert!(error.to_string().contains("tie_word_embeddings is false"), "{error}");
     let harmless =
         json!({"sample_softmax": -1, "ext_len": 0, "pruned_heads": {}, "quantization_config": null});
     let (_dir, _, made) = to(Target::HuggingFace, headed(harmless, &[]).path()).unwrap();

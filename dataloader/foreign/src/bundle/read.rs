@@ -44,8 +44,10 @@ impl Bundle {
         let bytes = SharedBytes::map(&index)?;
         let (entries, count) = parse_index(&bytes).map_err(|why| DataError::foreign(&index, why))?;
         let mut shards = Vec::new();
+        let ends = entries.iter().map(|entry| entry.record.offset.saturating_add(entry.record.size));
+        let length = ends.max().unwrap_or(0);
         for shard in 0..count {
-            let data = find_shard(&index, shard, count, path)?;
+            let data = find_shard(&index, (shard, count), length, path)?;
             if !data.is_file() {
                 let why = format!("the checkpoint has {count} data files and needs all of them");
                 return Err(DataError::Missing { path: data, why });

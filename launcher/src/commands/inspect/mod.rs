@@ -81,5 +81,8 @@ fn checkpoint(args: &CheckpointArgs, out: &Output) -> Result<Value, Failure> {
         listing.kind,
         counted(listing.files.len(), "file")
     ));
+    if let Some(note) = &listing.note {
+        out.line(note);
+    }
     Ok(json!(listing))
 }

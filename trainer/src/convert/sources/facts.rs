@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 
+use super::place::Place;
 use crate::convert::report::Guess;
 
 /// What a source says of its model.
@@ -11,6 +12,8 @@ pub struct Facts {
     pub config: Map<String, Value>,
     /// What `config.json` says of a head that comes along.
     pub head: Map<String, Value>,
+    /// Where in its file the model lies; variables are called as in there.
+    pub place: Place,
     /// Facts for the report.
     pub notes: Vec<String>,
     /// Keys of the configuration that it does not tell and the command line has to, with what to say where it does not.

@@ -143,8 +143,8 @@ fn unwrap(tensors: &mut Tensors, facts: &mut Facts) -> Result<(), String> {
         let names = tensors.variables.iter().map(|variable| variable.name.as_str());
         if let Some(found) = Place::of(names, mark, "models", |_| true)? {
             let found = found.before("transformer.");
-            facts.notes.extend(found.note());
             tensors.rename(&found);
+            facts.place = found;
             break;
         }
     }

@@ -101,6 +101,7 @@ pub fn head(config: &Map<String, Value>) -> Map<String, Value> {
 /// Facts that the configuration hides. The package has biases for each layer whatever `untie_r` says; and what it
 /// understands by `gelu` today is not what the released models were trained with.
 pub fn interpret(source: &mut Source) -> Result<(), TrainError> {
+    check_output(source)?;
     if source.facts.config.get("untie_r") == Some(&json!(false)) && !biases_equal(source)? {
         source.facts.config.insert("untie_r".into(), json!(true));
         source
@@ -122,6 +123,23 @@ pub fn interpret(source: &mut Source) -> Result<(), TrainError> {
         );
     }
     Ok(())
+}
+
+/// Refuses an output table that is not the embeddings.
+fn check_output(source: &Source) -> Result<(), TrainError> {
+    let table = |name: &str| {
+        source.variables.iter().find(|v| [name, &format!("transformer.{name}")].contains(&v.name.as_str()))
+    };
+    let (Some(input), Some(output)) = (table("word_embedding.weight"), table("lm_loss.weight")) else {
+        return Ok(());
+    };
+    if source.facts.config.get("tie_word_embeddings") != Some(&json!(false))
+        || source.load(input)? == source.load(output)?
+    {
+        return Ok(());
+    }
+    let what = "tie_word_embeddings is false and lm_loss.weight is not the embeddings, which it is in every XLNet here";
+    Err(TrainError::OtherModel { path: source.path.clone(), what: what.into() })
 }
 
 fn biases_equal(source: &Source) -> Result<bool, TrainError> {

@@ -35,7 +35,7 @@ pub fn open(path: &Path, file: &TorchFile) -> Result<Option<Source>, TrainError>
         tensors.values.get(found.number?)
     };
     let mut facts = configuration(model, find).map_err(damaged)?;
-    facts.notes.extend(place.note());
+    facts.place = place;
     let attn_type = facts.config.get("attn_type").and_then(Value::as_u64).unwrap_or(0);
     let mut rules = names::modules(attn_type);
     rules.push(rule("crit.out_layers.{i}.bias", "crit.out_layers.{i}.bias", Operation::Copy));

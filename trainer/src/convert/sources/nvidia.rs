@@ -44,8 +44,8 @@ pub fn open(path: &Path, file: &TorchFile) -> Result<Option<Source>, TrainError>
     let mut tensors = Tensors::from(file.tensors(state).map_err(damaged)?);
     let names = tensors.variables.iter().map(|variable| variable.name.as_str());
     if let Some(place) = Place::of(names, place::TRANSFORMER_XL, "models", |_| true).map_err(damaged)? {
-        facts.notes.extend(place.note());
         tensors.rename(&place);
+        facts.place = place;
     }
     let attn_type = facts.config.get("attn_type").and_then(Value::as_u64).unwrap_or(0);
     let mut rules = names::modules(attn_type);

@@ -102,7 +102,7 @@ impl Place {
         })
     }
 
-    /// What the report says of it.
+    /// What there is to say of it.
     pub fn note(&self) -> Option<String> {
         let place = self.0.strip_suffix('.')?;
         Some(format!("the model lies under `{place}`; names of its variables are those in there"))

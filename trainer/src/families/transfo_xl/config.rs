@@ -330,7 +330,7 @@ impl ModelSection for TransfoXlConfig {
 
     /// What its package computes with where the file does not say; and the name of a key in files of 2019.
     fn hugging_face_defaults(known: &mut Map<String, Value>, json: &Map<String, Value>) {
-        let tied = json.get("tie_weight").cloned().unwrap_or_else(|| json!(true));
+        let tied = json.get("tie_weight").cloned().unwrap_or(json!(true));
         for (key, value) in [
             ("mem_len", json!(1600)),
             ("clamp_len", json!(1000)),

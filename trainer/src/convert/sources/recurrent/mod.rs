@@ -25,7 +25,7 @@ pub fn open(path: &Path, file: &TorchFile) -> Result<Option<Source>, TrainError>
     let Some(gathered) = gather(file).map_err(damaged)? else { return Ok(None) };
     let (table, mut facts) =
         describe(&gathered).map_err(|what| TrainError::OtherModel { path: path.into(), what })?;
-    facts.notes.extend(gathered.place.note());
+    facts.place = gathered.place;
     let vocabulary = corpus_beside(path).map(|path| {
         let tokenizer = Tokenizer::import(&path).map_err(|e| e.to_string());
         (path, tokenizer)
