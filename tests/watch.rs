@@ -1,45 +1,16 @@
 //! `segue watch` and `segue report` of real runs: in a terminal, over HTTP, in a file.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Child, Command, Stdio};
+use std::io::{Read, Write};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use segue_tests::http::{ask, get};
+use segue_tests::http::{Server, ask, get};
 use segue_tests::{Workplace, alone, fail, finish, segue, stderr, succeed, wait_for};
 use serde_json::Value;
 
 /// Six steps, a report of each, a checkpoint after every second.
 const SHORT: [&str; 4] = ["train.steps=6", "checkpoint.every=2", "eval.every=3", "log.every=1"];
-
-/// `segue watch --serve` on a free port, ended with the test.
-struct Server {
-    process: Child,
-    port: u16,
-    url: String,
-}
-
-impl Server {
-    fn start(options: &[&str], runs: &[String]) -> Self {
-        let mut words: Vec<&str> = vec!["watch", "--serve=127.0.0.1:0"];
-        words.extend(options);
-        words.extend(runs.iter().map(String::as_str));
-        let mut process =
-            alone(&words).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
-        let mut line = String::new();
-        BufReader::new(process.stderr.take().expect("a pipe")).read_line(&mut line).expect("a line");
-        let url = line.trim().strip_prefix("watch: ").unwrap_or_else(|| panic!("{line}")).to_string();
-        let port = url.split(['/', ':']).nth(4).and_then(|port| port.parse().ok()).expect("a port");
-        Self { process, port, url }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
 
 #[test]
 fn a_run_is_told_as_json_as_a_page_and_to_prometheus() {

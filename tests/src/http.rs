@@ -1,11 +1,51 @@
-//! As much of HTTP as a test needs to ask a server on this host.
+//! As much of HTTP as a test needs to ask a server on this host, and the server of `segue watch`.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::process::{Child, Stdio};
 use std::time::Duration;
+
+use crate::alone;
 
 /// Longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// `segue watch --serve` on a free port, ended with the test.
+pub struct Server {
+    /// Its process.
+    pub process: Child,
+    /// Its port.
+    pub port: u16,
+    /// The address that it has printed.
+    pub url: String,
+}
+
+impl Server {
+    /// Starts one with these options for runs in these folders.
+    ///
+    /// # Panics
+    ///
+    /// Where it does not start.
+    pub fn start(options: &[&str], runs: &[String]) -> Self {
+        let mut words: Vec<&str> = vec!["watch", "--serve=127.0.0.1:0"];
+        words.extend(options);
+        words.extend(runs.iter().map(String::as_str));
+        let mut process =
+            alone(&words).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
+        let mut line = String::new();
+        BufReader::new(process.stderr.take().expect("a pipe")).read_line(&mut line).expect("a line");
+        let url = line.trim().strip_prefix("watch: ").unwrap_or_else(|| panic!("{line}")).to_string();
+        let port = url.split(['/', ':']).nth(4).and_then(|port| port.parse().ok()).expect("a port");
+        Self { process, port, url }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
 
 /// Code and body of the answer to a request; `head` are further lines of its head.
 ///

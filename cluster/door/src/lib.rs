@@ -20,8 +20,8 @@ use tokio::task::AbortHandle;
 pub use table::Limits;
 use table::Table;
 
-/// Connections that the system holds until they are accepted, where it lets a process have so many.
-const BACKLOG: u32 = 4096;
+/// Connections that the system holds until they are accepted, each in its turn: so many take less than a second.
+const BACKLOG: u32 = 1024;
 /// How long a host that has no files left is given until the next connection is accepted.
 const OUT_OF_FILES: Duration = Duration::from_millis(50);
 

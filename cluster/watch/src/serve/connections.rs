@@ -21,7 +21,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Sleep, sleep};
 
 /// Bytes of an answer that the system keeps for whoever does not read them.
-pub const UNREAD: u32 = 256 << 10;
+pub const UNREAD: u32 = 64 << 10;
 /// Longest head of a request. Cookies do not tell ports apart, and so those of other servers of the host are in it.
 const LONGEST_HEAD: usize = 16 << 10;
 

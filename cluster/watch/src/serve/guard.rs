@@ -94,35 +94,43 @@ impl Guard {
     }
 }
 
+impl Guard {
+    /// The answer to a request, and whether its connection may be asked again: where it has shown the token, and there is what it asks for.
+    async fn answer(&self, request: Request, next: Next) -> (Response, bool) {
+        let refuse = |code: StatusCode, why: &str| ((code, format!("{why}\n")).into_response(), false);
+        let (uri, headers) = (request.uri(), request.headers());
+        if !self.is_meant(uri, headers) {
+            return refuse(
+                StatusCode::FORBIDDEN,
+                "this server does not go by that name; --host-name adds one",
+            );
+        }
+        if request.method() != Method::GET {
+            return refuse(StatusCode::METHOD_NOT_ALLOWED, "only GET");
+        }
+        let (true, cookie) = self.admits(uri, headers) else {
+            let why = "open the address that `segue watch` has printed, with its token";
+            return refuse(StatusCode::UNAUTHORIZED, why);
+        };
+        let stays = self.token.is_some() && is_kept(&request);
+        if self.token.is_some() && !stays {
+            return refuse(StatusCode::SERVICE_UNAVAILABLE, "too many connections follow these runs");
+        }
+        let mut response = next.run(request).await;
+        cookie.map(|cookie| response.headers_mut().insert(header::SET_COOKIE, cookie));
+        let stays = stays && response.status().is_success();
+        (response, stays)
+    }
+}
+
 /// Whether the connection of a request that has shown the token may stay.
 fn is_kept(request: &Request) -> bool {
     request.extensions().get::<Arc<Place>>().is_some_and(|place| place.keep())
 }
 
-/// Refuses what is not to be answered, and says with each answer what the page may do. Whoever is refused loses the connection.
+/// Refuses what is not to be answered, and says with each answer what the page may do.
 pub async fn check(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
-    let refuse = |code: StatusCode, why: &str| (code, format!("{why}\n")).into_response();
-    let (uri, headers) = (request.uri(), request.headers());
-    let mut response = if !guard.is_meant(uri, headers) {
-        refuse(StatusCode::FORBIDDEN, "this server does not go by that name; --host-name adds one")
-    } else if request.method() != Method::GET {
-        refuse(StatusCode::METHOD_NOT_ALLOWED, "only GET")
-    } else {
-        match guard.admits(uri, headers) {
-            (false, _) => refuse(
-                StatusCode::UNAUTHORIZED,
-                "open the address that `segue watch` has printed, with its token",
-            ),
-            (true, _) if guard.token.is_some() && !is_kept(&request) => {
-                refuse(StatusCode::SERVICE_UNAVAILABLE, "too many connections follow these runs")
-            }
-            (true, cookie) => {
-                let mut response = next.run(request).await;
-                cookie.map(|cookie| response.headers_mut().insert(header::SET_COOKIE, cookie));
-                response
-            }
-        }
-    };
+    let (mut response, stays) = guard.answer(request, next).await;
     for (name, value) in [
         (header::CONTENT_SECURITY_POLICY, POLICY),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
@@ -132,7 +140,7 @@ pub async fn check(State(guard): State<Arc<Guard>>, request: Request, next: Next
     ] {
         response.headers_mut().insert(name, HeaderValue::from_static(value));
     }
-    if !response.status().is_success() {
+    if !stays {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response

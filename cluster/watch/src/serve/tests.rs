@@ -269,24 +269,26 @@ fn whoever_has_shown_the_token_stays_whatever_others_do() {
 }
 
 #[test]
-fn whoever_is_refused_loses_the_connection() {
+fn a_connection_without_the_token_has_one_answer() {
     let dir = folder();
-    let at = start(dir.path(), Some("0123abcd"));
-    for (line, code) in [
-        ("GET / HTTP/1.1", "401"),
-        ("POST /?token=0123abcd HTTP/1.1", "405"),
-        ("GET /no?token=0123abcd HTTP/1.1", "401"),
+    let shown = "Authorization: Bearer 0123abcd\r\n";
+    for (token, line, head, code, answers) in [
+        (Some("0123abcd"), "GET / HTTP/1.1", "", "401", 1),
+        (Some("0123abcd"), "POST /?token=0123abcd HTTP/1.1", "", "405", 1),
+        (Some("0123abcd"), "GET /no HTTP/1.1", shown, "404", 1),
+        (None, "GET /runs.json HTTP/1.1", "", "200", 1),
+        (Some("0123abcd"), "GET /runs.json HTTP/1.1", shown, "200", 2),
     ] {
+        let at = start(dir.path(), token);
         let mut stream = TcpStream::connect(at).unwrap();
-        stream.write_all(format!("{line}\r\nHost: localhost\r\n\r\n").repeat(2).as_bytes()).unwrap();
+        let request = |more: &str| format!("{line}\r\nHost: localhost\r\n{head}{more}\r\n");
+        stream.write_all([request(""), request("Connection: close\r\n")].concat().as_bytes()).unwrap();
         let mut answer = Vec::new();
         // What was not read any more may reset the connection.
         let _ = stream.read_to_end(&mut answer);
         let answer = String::from_utf8(answer).unwrap().to_ascii_lowercase();
-        assert!(
-            answer.starts_with(&format!("http/1.1 {code}")) && answer.contains("connection: close"),
-            "{answer}"
-        );
-        assert_eq!(answer.matches("http/1.1").count(), 1, "{answer}");
+        assert!(answer.starts_with(&format!("http/1.1 {code}")), "{answer}");
+        assert!(answer.contains("connection: close"), "{answer}");
+        assert_eq!(answer.matches("http/1.1").count(), answers, "{answer}");
     }
 }

@@ -1,5 +1,7 @@
 //! Whatever can happen to a run in weeks, one after the other: `make soak`, which takes 20 minutes, or as many as `SEGUE_SOAK_MINUTES`
-//! says. `SEGUE_SOAK_SEED` begins another history.
+//! says. `SEGUE_SOAK_SEED` begins another history. Beside it, whatever strangers can do to a supervisor and a page: `strangers.rs`.
+
+mod strangers;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -62,8 +64,7 @@ const TROUBLES: [(&str, Trouble); 16] = [
 #[test]
 #[ignore = "takes 20 minutes: make soak"]
 fn mixed_faults_leave_no_trace() {
-    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<f64>().expect("a number"));
-    let limit = Duration::from_secs_f64(60.0 * number("SEGUE_SOAK_MINUTES").unwrap_or(20.0));
+    let limit = limit();
     let mut draws = Draws::new(number("SEGUE_SOAK_SEED").unwrap_or(1.0) as u64, Purpose::Bench, &[]);
     let (place, begun) = (Workplace::new(), Instant::now());
     let steps = [format!("train.steps={STEPS}"), format!("checkpoint.every={EVERY}"), "eval.every=20".into()];
@@ -100,6 +101,16 @@ fn mixed_faults_leave_no_trace() {
             begun.elapsed().as_secs_f64()
         );
     }
+}
+
+/// A number of the environment.
+fn number(name: &str) -> Option<f64> {
+    std::env::var(name).ok().map(|text| text.parse().expect("a number"))
+}
+
+/// How long a soak takes, or may take.
+fn limit() -> Duration {
+    Duration::from_secs_f64(60.0 * number("SEGUE_SOAK_MINUTES").unwrap_or(20.0))
 }
 
 /// The step of the run's last checkpoint.
