@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-use segue_tests::{Workplace, at_once, children, mpirun, mpirun_each, stderr, succeed};
+use segue_tests::{Workplace, alone, at_once, children, fail, mpirun, mpirun_each, stderr, succeed};
 
 /// Runs a command that must end with this code and say all of these words.
 #[track_caller]
@@ -196,4 +196,33 @@ fn doctor_compares_the_hosts_of_its_ranks() {
     }
     assert!(second.iter().any(|what| what == "link"), "{answer:#}");
     ends(mpirun(2, &words("nowhere")), 1, &["missing", "corpus", "nowhere"]);
+}
+
+/// A job of ranks that each take themselves for the only one would write over itself.
+#[test]
+fn a_launcher_is_believed_only_as_far_as_mpi_agrees() {
+    let place = Workplace::new();
+    let (corpus, run) =
+        (format!("data.corpus={}", place.text("corpus")), format!("run.dir={}", place.text("run")));
+    let under = |variables: &[(&str, &str)], args: &[&str]| {
+        let mut command = alone(args);
+        command.envs(variables.iter().copied());
+        command
+    };
+    let pretrain: &[&str] = &["pretrain", &run, &corpus];
+    let mpich = [("PMI_RANK", "1"), ("PMI_SIZE", "2")];
+    let why = ["PMI_RANK=1 PMI_SIZE=2 announce several ranks", "MPI has rank 0 of 1", "mpirun of"];
+    for args in
+        [pretrain, &["finetune", "--task", "sst2"], &["eval", "--model", "m"], &["generate", "--model", "m"]]
+    {
+        fail(under(&mpich, args), 78, &why);
+    }
+    fail(under(&[("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "2")], pretrain), 78, &why[1..]);
+    fail(under(&[("FLUX_TASK_RANK", "0"), ("FLUX_JOB_SIZE", "2")], pretrain), 78, &["FLUX_JOB_SIZE=2"]);
+    assert!(!place.path("run").exists());
+    // What a launcher says of one process, and Slurm of a batch script, is no reason.
+    let batch = [("SLURM_JOB_ID", "1"), ("SLURM_PROCID", "0"), ("SLURM_NTASKS", "4")];
+    for variables in [&batch[..], &[("PMI_RANK", "0"), ("PMI_SIZE", "1")]] {
+        succeed(under(variables, &["runs", &place.text(""), "--json"]));
+    }
 }

@@ -1,16 +1,12 @@
 //! How this process was started, from the environment variables of launchers and schedulers.
 //!
-//! Read are those of Open MPI, of PMI (MPICH, Intel MPI, `srun --mpi=pmi2`) and PMIx
-//! (`srun --mpi=pmix`), of Slurm and PBS, and the `RANK` and `WORLD_SIZE` that PyTorch's launchers and
-//! many job templates set.
-//!
-//! Inside a Slurm step `mpirun` starts one daemon a node, and the ranks inherit the daemon's
-//! `SLURM_PROCID` and PMI variables. So where Open MPI's own variables are there, those are not read.
+//! Which launchers are known, and how far what they say is believed, is in [`announced`](crate::announced).
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use crate::ClusterError;
+use crate::announced::{Announced, Standing};
 
 /// What started this process and gave it its rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,8 +17,12 @@ pub enum Launcher {
     OpenMpi,
     /// A launcher that speaks PMIx, such as `srun --mpi=pmix`.
     Pmix,
-    /// A launcher that speaks PMI, such as MPICH's `mpiexec` or `srun --mpi=pmi2`.
+    /// A launcher that speaks PMI, such as MPICH's `mpiexec`.
     Pmi,
+    /// MVAPICH's `mpirun_rsh`.
+    Mvapich,
+    /// LSF's `jsrun`.
+    Jsrun,
 }
 
 /// The batch system whose job this process belongs to.
@@ -59,26 +59,8 @@ pub struct JobEnvironment {
     pub local_size: Option<usize>,
     /// The batch system around it all.
     pub scheduler: Option<Scheduler>,
-}
-
-/// A rank and a number of ranks, with the names of the variables they were read from.
-struct Standing {
-    rank: usize,
-    world_size: usize,
-    variables: [&'static str; 2],
-}
-
-impl Standing {
-    fn assignments(&self) -> Vec<(&'static str, usize)> {
-        vec![(self.variables[0], self.rank), (self.variables[1], self.world_size)]
-    }
-
-    fn agree(&self, other: &Standing) -> Result<(), ClusterError> {
-        if (self.rank, self.world_size) == (other.rank, other.world_size) {
-            return Ok(());
-        }
-        Err(ClusterError::Contradiction { first: self.assignments(), second: other.assignments() })
-    }
+    /// All that launchers say of ranks.
+    announced: Announced,
 }
 
 impl JobEnvironment {
@@ -102,9 +84,9 @@ impl JobEnvironment {
     pub fn from_variables(variables: &BTreeMap<String, String>) -> Result<JobEnvironment, ClusterError> {
         let variables = Variables(variables);
         let scheduler = scheduler(&variables)?;
-        let torch = variables.standing("RANK", "WORLD_SIZE")?;
-        let Some((launcher, standing)) = mpi_launcher(&variables)? else {
-            refuse_ranks_without_mpi(&variables, torch.as_ref())?;
+        let announced = Announced::read(&variables)?;
+        let Some((launcher, Standing { rank, world_size, .. })) = announced.mpi_launcher() else {
+            announced.agree_with_one_process()?;
             return Ok(JobEnvironment {
                 launcher: Launcher::Alone,
                 rank: 0,
@@ -112,11 +94,9 @@ impl JobEnvironment {
                 local_rank: Some(0),
                 local_size: Some(1),
                 scheduler,
+                announced,
             });
         };
-        if let Some(torch) = torch {
-            standing.agree(&torch)?;
-        }
         let (local_rank, local_size) = match launcher {
             Launcher::OpenMpi => ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
             // Hydra, the launcher of MPICH and Intel MPI.
@@ -126,11 +106,12 @@ impl JobEnvironment {
         };
         Ok(JobEnvironment {
             launcher,
-            rank: standing.rank,
-            world_size: standing.world_size,
+            rank: *rank,
+            world_size: *world_size,
             local_rank: variables.number(local_rank)?,
             local_size: variables.number(local_size)?,
             scheduler,
+            announced,
         })
     }
 
@@ -138,53 +119,15 @@ impl JobEnvironment {
     pub fn under_mpi(&self) -> bool {
         self.launcher != Launcher::Alone
     }
-}
 
-/// The MPI launcher that started this process, and what it says.
-fn mpi_launcher(variables: &Variables) -> Result<Option<(Launcher, Standing)>, ClusterError> {
-    let pmix_rank = variables.number("PMIX_RANK")?;
-    if let Some(open_mpi) = variables.standing("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")? {
-        if let Some(rank) = pmix_rank.filter(|rank| *rank != open_mpi.rank) {
-            return Err(ClusterError::Contradiction {
-                first: open_mpi.assignments(),
-                second: vec![("PMIX_RANK", rank)],
-            });
-        }
-        return Ok(Some((Launcher::OpenMpi, open_mpi)));
+    /// Refuses a launcher that MPI does not agree with: in `library`, this process is rank `rank` of `world_size`.
+    ///
+    /// # Errors
+    ///
+    /// Several ranks are announced and MPI has one, so that each would train alone; or MPI has a number that nobody announces.
+    pub fn agree_with_mpi(&self, rank: usize, world_size: usize, library: &str) -> Result<(), ClusterError> {
+        self.announced.agree_with_mpi(rank, world_size, library)
     }
-    let step = variables.slurm_step()?;
-    if let Some(rank) = pmix_rank {
-        // PMIx gives the number of ranks to the MPI library alone; the variables have it from Slurm.
-        let step = step.ok_or(ClusterError::Incomplete {
-            set: "PMIX_RANK",
-            value: rank,
-            missing: "OMPI_COMM_WORLD_SIZE or SLURM_STEP_NUM_TASKS",
-        })?;
-        let standing =
-            Standing { rank, world_size: step.world_size, variables: ["PMIX_RANK", step.variables[1]] };
-        standing.agree(&step)?;
-        return Ok(Some((Launcher::Pmix, standing)));
-    }
-    let Some(pmi) = variables.standing("PMI_RANK", "PMI_SIZE")? else { return Ok(None) };
-    Ok(Some((Launcher::Pmi, pmi)))
-}
-
-/// Refuses to call a process alone that was started as one of several.
-fn refuse_ranks_without_mpi(variables: &Variables, torch: Option<&Standing>) -> Result<(), ClusterError> {
-    let several = |standing: &&Standing| standing.world_size > 1;
-    if let Some(step) = variables.slurm_step()?.as_ref().filter(several) {
-        return Err(ClusterError::NoMpi {
-            found: step.assignments(),
-            advice: "start the job with mpirun, or with srun --mpi=pmix or --mpi=pmi2",
-        });
-    }
-    if let Some(torch) = torch.filter(several) {
-        return Err(ClusterError::NoMpi {
-            found: torch.assignments(),
-            advice: "start the job with mpirun instead of torchrun, or unset these variables",
-        });
-    }
-    Ok(())
 }
 
 fn scheduler(variables: &Variables) -> Result<Option<Scheduler>, ClusterError> {
@@ -206,51 +149,18 @@ fn scheduler(variables: &Variables) -> Result<Option<Scheduler>, ClusterError> {
 }
 
 /// Variables by name; an empty one counts as unset.
-struct Variables<'a>(&'a BTreeMap<String, String>);
+pub(crate) struct Variables<'a>(pub(crate) &'a BTreeMap<String, String>);
 
 impl Variables<'_> {
     fn text(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    fn number(&self, name: &'static str) -> Result<Option<usize>, ClusterError> {
+    pub(crate) fn number(&self, name: &'static str) -> Result<Option<usize>, ClusterError> {
         let Some(value) = self.text(name) else { return Ok(None) };
         let malformed =
             |_| ClusterError::Malformed { name, value: value.to_owned(), expected: "a number from 0" };
         value.parse().map(Some).map_err(malformed)
-    }
-
-    /// A rank and a number of ranks that belong together; `None` where neither is set.
-    fn standing(
-        &self,
-        rank_name: &'static str,
-        size_name: &'static str,
-    ) -> Result<Option<Standing>, ClusterError> {
-        match (self.number(rank_name)?, self.number(size_name)?) {
-            (None, None) => Ok(None),
-            (Some(value), None) => {
-                Err(ClusterError::Incomplete { set: rank_name, value, missing: size_name })
-            }
-            (None, Some(value)) => {
-                Err(ClusterError::Incomplete { set: size_name, value, missing: rank_name })
-            }
-            (Some(rank), Some(world_size)) if rank < world_size => {
-                Ok(Some(Standing { rank, world_size, variables: [rank_name, size_name] }))
-            }
-            (Some(rank), Some(world_size)) => Err(ClusterError::Contradiction {
-                first: vec![(rank_name, rank)],
-                second: vec![(size_name, world_size)],
-            }),
-        }
-    }
-
-    /// What `srun` says. A batch script has `SLURM_PROCID=0` and the `SLURM_NTASKS` of its whole job,
-    /// but only `srun` sets `SLURM_STEP_NUM_TASKS`.
-    fn slurm_step(&self) -> Result<Option<Standing>, ClusterError> {
-        match self.number("SLURM_STEP_NUM_TASKS")? {
-            Some(_) => self.standing("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
-            None => Ok(None),
-        }
     }
 }
 
@@ -279,12 +189,6 @@ mod tests {
         JobEnvironment::from_variables(&variables.split_whitespace().map(pair).collect())
     }
 
-    fn refusal(variables: &str) -> String {
-        let error = job(variables).unwrap_err();
-        assert_eq!(error.exit_code(), 78);
-        format!("{error}\n{}", error.hint().unwrap_or_default())
-    }
-
     #[test]
     fn without_a_launcher_the_process_is_the_whole_job() {
         let alone = JobEnvironment {
@@ -294,10 +198,11 @@ mod tests {
             local_rank: Some(0),
             local_size: Some(1),
             scheduler: None,
+            announced: Announced::default(),
         };
         assert!(!alone.under_mpi());
         assert_eq!(job("HOME=/root RANK=").unwrap(), alone);
-        assert_eq!(job("RANK=0 WORLD_SIZE=1").unwrap(), alone);
+        assert_eq!(job("RANK=0 WORLD_SIZE=1").unwrap().launcher, Launcher::Alone);
     }
 
     #[test]
@@ -339,44 +244,5 @@ mod tests {
         let pbs = job("PBS_JOBID=8.head PBS_NODEFILE=/var/spool/aux/8.head").unwrap();
         let node_file = Some("/var/spool/aux/8.head".into());
         assert_eq!(pbs.scheduler, Some(Scheduler::Pbs { job_id: "8.head".into(), node_file }));
-    }
-
-    #[test]
-    fn several_ranks_without_mpi_are_refused() {
-        let message = refusal("SLURM_JOB_ID=17 SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=4");
-        assert!(message.contains("SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=4"), "{message}");
-        assert!(message.contains("srun --mpi=pmix"), "{message}");
-        let message = refusal("RANK=0 WORLD_SIZE=2");
-        assert!(message.contains("RANK=0 WORLD_SIZE=2") && message.contains("mpirun"), "{message}");
-    }
-
-    #[test]
-    fn contradictions_name_the_variables_and_their_values() {
-        let message = refusal("OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 RANK=1 WORLD_SIZE=2");
-        let both = "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 but RANK=1 WORLD_SIZE=2";
-        assert!(message.contains(both), "{message}");
-        let message = refusal("OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 PMIX_RANK=0");
-        assert!(message.contains("OMPI_COMM_WORLD_SIZE=4 but PMIX_RANK=0"), "{message}");
-        let message = refusal("OMPI_COMM_WORLD_RANK=4 OMPI_COMM_WORLD_SIZE=4");
-        assert!(message.contains("OMPI_COMM_WORLD_RANK=4 but OMPI_COMM_WORLD_SIZE=4"), "{message}");
-        let message = refusal("PMIX_RANK=1 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2");
-        assert!(message.contains("PMIX_RANK=1") && message.contains("SLURM_PROCID=0"), "{message}");
-        let message = refusal("SLURM_JOB_ID=1 PBS_JOBID=2.head");
-        assert!(message.contains("SLURM_JOB_ID=1 and PBS_JOBID=2.head"), "{message}");
-    }
-
-    #[test]
-    fn half_a_set_and_garbage_are_refused() {
-        let message = refusal("OMPI_COMM_WORLD_RANK=1");
-        assert!(
-            message.contains("OMPI_COMM_WORLD_RANK=1 is set but OMPI_COMM_WORLD_SIZE is not"),
-            "{message}"
-        );
-        let message = refusal("WORLD_SIZE=2");
-        assert!(message.contains("WORLD_SIZE=2 is set but RANK is not"), "{message}");
-        let message = refusal("PMIX_RANK=0");
-        assert!(message.contains("SLURM_STEP_NUM_TASKS is not"), "{message}");
-        let message = refusal("PMI_RANK=-1 PMI_SIZE=2");
-        assert!(message.contains("PMI_RANK=\"-1\" is not a number from 0"), "{message}");
     }
 }

@@ -52,6 +52,24 @@ pub enum ClusterError {
         advice: &'static str,
     },
 
+    /// Variables announce other ranks than MPI has.
+    #[error(
+        "{} announce {}, but MPI has rank {rank} of {world_size}{}",
+        assignments(.found),
+        if *.world_size == 1 { "several ranks" } else { "something else" },
+        if *.world_size == 1 { ": each would train alone" } else { "" }
+    )]
+    MpiDisagrees {
+        /// The variables.
+        found: Vec<(&'static str, usize)>,
+        /// The rank of this process in MPI.
+        rank: usize,
+        /// The number of MPI's ranks.
+        world_size: usize,
+        /// The MPI library.
+        library: String,
+    },
+
     /// Two schedulers claim the job.
     #[error("environment variables SLURM_JOB_ID={slurm} and PBS_JOBID={pbs} are both set")]
     TwoSchedulers {
@@ -135,6 +153,7 @@ impl ClusterError {
             | Self::Incomplete { .. }
             | Self::Contradiction { .. }
             | Self::NoMpi { .. }
+            | Self::MpiDisagrees { .. }
             | Self::NoHosts { .. }
             | Self::Template { .. }
             | Self::TwoSchedulers { .. } => exit_code::BAD_CONFIG,
@@ -154,6 +173,9 @@ impl ClusterError {
                 Some("unset the variables of the launcher that did not start this job".to_owned())
             }
             Self::NoMpi { advice, .. } => Some((*advice).to_owned()),
+            Self::MpiDisagrees { library, .. } => Some(format!(
+                "start the job with the mpirun of {library}, which this program uses, or unset these variables for a job of one process"
+            )),
             Self::TwoSchedulers { .. } => Some("unset the stale one".to_owned()),
             Self::NoHosts { .. } => {
                 Some("name each host with the number of its ranks, such as node1:4".to_owned())

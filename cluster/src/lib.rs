@@ -5,6 +5,7 @@
 //! training loop asks for. [`pool`] runs many commands, some at a time. [`launch`] starts a job on hosts, watches it and starts it again;
 //! [`batch`] writes scripts that do so in a batch system.
 
+mod announced;
 pub mod batch;
 pub mod environment;
 mod error;

@@ -48,6 +48,13 @@ const SUCCESS: c_int = ffi::MPI_SUCCESS as c_int;
 /// The tag of all messages; communicators, not tags, keep channels apart.
 const TAG: c_int = 0;
 
+/// The MPI library and its version, such as `Open MPI v4.1.4`.
+pub fn library() -> String {
+    let told = ::mpi::environment::library_version().unwrap_or_default();
+    let first = told.split([',', '\n', '\0']).next().unwrap_or_default();
+    first.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 /// One rank of an MPI job.
 ///
 /// MPI ends when the last `Mpi` of the process is dropped, which should happen on the thread that

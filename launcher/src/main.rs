@@ -181,7 +181,8 @@ fn command() -> u8 {
     if comm.rank() == 0 {
         segue_publish::on_missing_locks(|path| print_line(&missing_locks(path)));
     }
-    let done = arm_faults(&cli.command, comm.rank()).and_then(|()| run(cli.command, cli.json, comm, &out));
+    let checked = session.check_launcher().and_then(|()| arm_faults(&cli.command, comm.rank()));
+    let done = checked.and_then(|()| run(cli.command, cli.json, comm, &out));
     let code = match done {
         Ok(result) => finish(&result, cli.json && comm.rank() == 0),
         Err(failure) => fail(&failure, &session, cli.json),
