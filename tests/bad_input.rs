@@ -1,6 +1,7 @@
 //! Bad input: one message that says what, where and what to do, and the documented exit code.
 
 use std::fs;
+use std::process::Command;
 
 use segue_tests::{ROOT, Workplace, alone, ended_with, fail, fail_reading, finish, mpirun, stderr, succeed};
 use serde_json::{Value, json};
@@ -321,7 +322,57 @@ fn a_batch_job_that_would_be_refused_is_not_written() {
     let tuned = ["batch", "slurm", "finetune", "--model", "no-such-model", "run.dir=x"];
     let output = finish(alone(&tuned));
     assert!(output.status.success() && stderr(&output).contains("no-such-model is not there"));
-    succeed(batch(&["--array", "1-2"], &each));
+    succeed(batch(&["--force", "--array", "1-2"], &each));
+}
+
+/// What the system would read otherwise than it is meant, hours later.
+#[test]
+fn a_batch_script_has_one_word_for_each_setting() {
+    let batch =
+        |options: &[&str], run: &str| alone(&[&["--json", "batch"], options, &["pretrain", run]].concat());
+    for system in ["slurm", "pbs", "lsf"] {
+        fail(batch(&[system, "--log", "/shared/my logs/%j.out"], "run.dir=x"), 78, &["its log", "holds ' '"]);
+        fail(batch(&[system, "--memory", "64 G"], "run.dir=x"), 78, &["its memory", "holds ' '"]);
+    }
+    fail(batch(&["lsf", "--name", "a[1-3]"], "run.dir=x"), 78, &["its name", "holds '['"]);
+    fail(
+        batch(&["slurm"], "run.dir=x-{index}"),
+        64,
+        &["{index} is the number of a job in its array", "--array"],
+    );
+    let array = succeed(batch(&["slurm", "--array", "1-3"], "run.dir=r/it's-$x-{index}"));
+    let script = array["script"].as_str().unwrap();
+    let command = script.lines().find_map(|line| line.strip_suffix(" &")).unwrap();
+    // What its shell makes of it, with the program left out.
+    let (_, words) = command.split_once(" launch ").unwrap();
+    let mut shell = Command::new("bash");
+    shell.args(["-c", &format!("printf '%s\\n' {words}")]).env("SLURM_ARRAY_TASK_ID", "2");
+    let printed = shell.output().unwrap().stdout;
+    assert!(String::from_utf8_lossy(&printed).ends_with("pretrain\nrun.dir=r/it's-$x-2\n"), "{script}");
+}
+
+/// Numbers that no machine has: of arguments, of the environment, of files.
+#[test]
+fn numbers_out_of_all_bounds_are_refused() {
+    let launch = |options: &[&str]| alone(&[&["launch"], options, &["pretrain", "run.dir=x"]].concat());
+    let huge = u64::MAX.to_string();
+    fail(launch(&["--silence", &huge]), 64, &["--silence"]);
+    fail(launch(&["--ranks", &huge]), 64, &["--ranks", "at most"]);
+    fail(launch(&["--back-off=-1"]), 64, &["--back-off"]);
+    let place = Workplace::new();
+    let job = place.pretrain("run", &[]);
+    let job: Vec<&str> = job.iter().map(String::as_str).collect();
+    let hosts = format!("localhost:{huge},localhost:1");
+    fail(alone(&[&["launch", "--hosts", &hosts], &job[..]].concat()), 78, &["--hosts", "a number of ranks"]);
+    for (list, tasks) in [("n1", "1(x1000000000000000000)"), ("n[1-99999]x[1-99999]", "1")] {
+        let mut command = alone(&[&["launch"], &job[..]].concat());
+        command.env("SLURM_JOB_NODELIST", list).env("SLURM_TASKS_PER_NODE", tasks);
+        fail(command, 78, &["SLURM_"]);
+    }
+    let batch = ["batch", "slurm", "--nodes", &huge, "--ranks-per-node", &huge];
+    fail(alone(&[&batch, &job[..]].concat()), 78, &["do not divide"]);
+    let long = ["batch", "slurm", "--time", "99999999999999-00:00:00", "--warning", "8000000000000000000"];
+    succeed(alone(&[&long, &job[..]].concat()));
 }
 
 /// A program that starts jobs reads why one did not begin.
@@ -345,6 +396,57 @@ fn what_is_there_is_not_written_over() {
     let average = ["average", "--run", &run, "--last", "2", "--output", &mean];
     succeed(alone(&average));
     fail(alone(&average), 73, &["mean", "choose another output"]);
+}
+
+/// Whatever command writes a file, and before it has done anything for it.
+#[test]
+fn an_output_that_is_there_is_replaced_by_force_alone() {
+    let place = Workplace::new();
+    fs::create_dir(place.path("folder")).unwrap();
+    let [file, inside] = ["mine", "folder/mine"].map(|name| place.path(name));
+    for path in [&file, &inside] {
+        fs::write(path, "mine").unwrap();
+    }
+    let (path, folder, corpus) =
+        (place.text("mine"), place.text("folder"), format!("data.corpus={}", place.text("corpus")));
+    let batch = ["batch", "slurm", "--output", &path, "pretrain", "run.dir=x"];
+    let batches = ["inspect", "batches", &corpus, "--output", &path];
+    for args in [
+        &batch[..],
+        &batches,
+        &["score", "--model", "m", "--ids", "i", "--output", &path],
+        &["predict", "m", "--csv", &path],
+        &["predict", "m", "--embeddings", &path],
+        &["predict", "m", "--picture", &path],
+        &["report", "r", "-o", &path],
+        &["inspect", "trace", "r", "--output", &path],
+        &["inspect", "batch", "--svg", &path],
+        &["bench", "data", "--tokenizer", "t", "--input", "i", "--ids", &path],
+        &["plan", "--measure", &path],
+        &["data", "graph", "g", "--triples", "--names", &path],
+    ] {
+        fail(alone(args), 73, &["mine: it is there", "add --force"]);
+    }
+    for args in [
+        &["inspect", "run", "r", "--output", &folder][..],
+        &["inspect", "embeddings", "m", "--output", &folder],
+        &["eval", "speed", "--model", "m", "--output", &folder],
+        &["eval", "recl", "--models", "m", "--output", &folder],
+        &["generate", "samples", "--model", "m", "--output", &folder],
+    ] {
+        fail(alone(args), 73, &["folder: it is not empty", "add --force"]);
+    }
+    assert_eq!([&file, &inside].map(|path| fs::read_to_string(path).unwrap()), ["mine"; 2]);
+    for args in [&batch[..], &batches] {
+        succeed(alone(&[&args[..2], &["--force"], &args[2..]].concat()));
+        assert_ne!(fs::read(&file).unwrap(), b"mine");
+        fs::write(&file, "mine").unwrap();
+    }
+    fail(
+        alone(&["score", "--model", "m", "--ids", "i", "--output", "/dev/null", "--force"]),
+        73,
+        &["is not a file"],
+    );
 }
 
 /// A rename cannot take the place of the folder that the command was given in.

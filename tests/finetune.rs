@@ -119,6 +119,7 @@ fn x22_a_task_is_learnt_answered_and_published() {
     let again = succeed(alone(&predict(&["run"], "again")));
     assert_eq!(again["scores"], result["scores"]);
     assert_eq!(fs::read_to_string(place.path("again/sst2-dev.tsv")).unwrap(), predictions);
+    fail(alone(&predict(&["run"], "again")), 73, &["again: it is not empty", "--force"]);
     // Every checkpoint of the run, and the mean of two models.
     let mut all = predict(&["run"], "all");
     all.push("--all-checkpoints".into());

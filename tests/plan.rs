@@ -130,9 +130,10 @@ fn every_measured_run_is_held_against_its_prediction() {
 #[test]
 fn a_measured_machine_is_one_to_plan_for() {
     let place = tempfile::tempdir().unwrap();
-    let file = place.path().join("mine.toml").display().to_string();
     let sizes = ["model.vocab_size=500", "train.lanes=8", "train.micro_batch=2"];
+    let file = |ranks: usize| place.path().join(format!("on-{ranks}.toml")).display().to_string();
     for ranks in [1, 2] {
+        let file = file(ranks);
         let measured = ["plan", "--json", "--measure", &file];
         let result = succeed(if ranks == 1 { alone(&measured) } else { mpirun(ranks, &measured) });
         assert!(number(&result["machine"]["peak"]["f32"]) > 1e8, "{result}");
@@ -141,5 +142,5 @@ fn a_measured_machine_is_one_to_plan_for() {
         assert_eq!(plans[0]["parts"]["communication"], 0.0);
         assert!(number(&plans[1]["parts"]["communication"]) > 0.0, "{planned}");
     }
-    assert!(std::fs::read_to_string(&file).unwrap().contains("on 2 ranks"));
+    assert!(std::fs::read_to_string(file(2)).unwrap().contains("on 2 ranks"));
 }

@@ -8,6 +8,8 @@ use minijinja::{Environment, UndefinedBehavior};
 use serde::Serialize;
 
 use crate::ClusterError;
+pub use crate::quoting::INDEX;
+use crate::quoting::{numbered, one_word, quoted, unusable};
 
 /// A batch system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,36 +127,32 @@ struct Filled<'a> {
     script: String,
 }
 
-/// The script for a job of `words`, made of `template`. `{index}` in a word is the number of the job in its array.
+/// The script for a job, made of `template`: of `program` with `words`. [`INDEX`] in one of these is the number of the job in its array.
 ///
 /// # Errors
 ///
-/// A template that cannot be filled in; a word or a setting that no shell can be given.
+/// A template that cannot be filled in; a word or a setting that the shell or the system cannot be given.
 pub fn script(
     system: System,
     template: &str,
     settings: &Settings,
+    program: &str,
     words: &[String],
 ) -> Result<String, ClusterError> {
-    let unusable = |what: String| ClusterError::Template { what };
-    let quoted = |word: &str| {
-        let quoted = shlex::try_quote(word).map_err(|_| unusable(format!("{word:?} holds a NUL")))?;
-        // Within its quotes the number of the job stands on its own.
-        let (before, after) = if quoted.starts_with('\'') { ("'\"", "\"'") } else { ("", "") };
-        Ok(quoted.replace("{index}", &format!("{before}${{{}}}{after}", system.index_variable())))
-    };
-    let command = words.iter().map(|word| quoted(word)).collect::<Result<Vec<String>, ClusterError>>()?;
-    // What stands in a comment of the script ends with its line.
-    let said = [&settings.name, &settings.log].into_iter();
-    let optional = [&settings.memory, &settings.queue, &settings.account, &settings.array];
-    if let Some(word) = said.chain(optional.into_iter().flatten()).find(|word| word.contains(['\n', '\r'])) {
-        return Err(unusable(format!("{word:?} has more than one line")));
+    let optional = [
+        ("memory", &settings.memory),
+        ("queue", &settings.queue),
+        ("account", &settings.account),
+        ("array", &settings.array),
+    ];
+    one_word("name", &settings.name)?;
+    one_word("log", &settings.log)?;
+    for (what, text) in optional {
+        text.as_ref().map_or(Ok(()), |text| one_word(what, text))?;
     }
-    // Of a comment's words the system takes the first.
-    let words = [Some(&settings.name), settings.queue.as_ref(), settings.account.as_ref()];
-    if let Some(word) = words.into_iter().flatten().find(|word| word.contains(char::is_whitespace)) {
-        return Err(unusable(format!("{word:?} has a space, which ends a name in the script")));
-    }
+    let words = words.iter().map(|word| numbered(word, system.index_variable()));
+    let command =
+        [quoted(program)].into_iter().chain(words).collect::<Result<Vec<String>, ClusterError>>()?;
     // LSF counts minutes: the rest of one is a whole one.
     let up = settings.limit.div_ceil(60);
     let (hours, minutes, seconds) = (settings.limit / 3600, settings.limit / 60 % 60, settings.limit % 60);
@@ -254,9 +252,8 @@ mod tests {
     }
 
     fn filled(system: System, settings: &Settings) -> String {
-        let job =
-            words(&["/bin/segue", "launch", "pretrain", "run.dir=/r/one two", "recovery.skip_steps=[\"5\"]"]);
-        script(system, system.template(), settings, &job).unwrap()
+        let job = words(&["launch", "pretrain", "run.dir=/r/one two", "recovery.skip_steps=[\"5\"]"]);
+        script(system, system.template(), settings, "/bin/segue", &job).unwrap()
     }
 
     #[test]
@@ -316,23 +313,39 @@ mod tests {
         }
     }
 
+    /// What a shell prints that runs `script` as the job 7 of an array.
+    fn printed(script: &str) -> String {
+        let ran = Command::new("bash").args(["-c", script]).env("SLURM_ARRAY_TASK_ID", "7").output().unwrap();
+        String::from_utf8_lossy(&ran.stdout).into_owned()
+    }
+
     #[test]
-    fn the_number_of_a_job_in_its_array_reaches_its_words() {
-        let job = words(&["echo", "seed-{index}", "it's {index}", "plain"]);
-        let text = script(System::Slurm, "{{ command }}", &settings(), &job).unwrap();
-        let ran = Command::new("bash").args(["-c", &text]).env("SLURM_ARRAY_TASK_ID", "7").output().unwrap();
-        assert_eq!(String::from_utf8_lossy(&ran.stdout), "seed-7 it's 7 plain\n", "{text}");
+    fn the_number_of_a_job_in_its_array_reaches_its_words_and_nothing_else() {
+        let job = words(&["seed-{index}", "it's-$x-{index}", "{index}{index}", "plain", ""]);
+        let text = script(System::Slurm, "{{ command }}", &settings(), "echo", &job).unwrap();
+        assert_eq!(printed(&text), "seed-7 it's-$x-7 77 plain \n", "{text}");
+        let own = Settings { script: "/runs/{index}.sh".into(), ..settings() };
+        let text = script(System::Pbs, "{{ command }} {{ script }}", &own, "/bin/{index}", &[]).unwrap();
+        assert_eq!(text, "'/bin/{index}' '/runs/{index}.sh'");
     }
 
     #[test]
     fn what_cannot_be_filled_in_is_refused() {
         let refused = |template: &str, settings: &Settings| {
-            script(System::Slurm, template, settings, &[]).unwrap_err().to_string()
+            script(System::Slurm, template, settings, "segue", &[]).unwrap_err().to_string()
         };
         assert!(refused("{{ nods }}", &settings()).contains("undefined"));
         assert!(refused("{% if %}", &settings()).contains("syntax"));
+        let many = Settings { nodes: usize::MAX, ranks_per_node: usize::MAX, ..settings() };
+        let product = (usize::MAX as u128 * usize::MAX as u128).to_string();
+        let made = script(System::Lsf, System::Lsf.template(), &many, "segue", &[]);
+        assert!(made.is_err() || made.as_ref().is_ok_and(|made| made.contains(&product)), "{made:?}");
         let two_lines = Settings { name: "a\n#SBATCH --uid=0".into(), ..settings() };
-        assert!(refused("", &two_lines).contains("more than one line"));
+        assert!(refused("", &two_lines).contains("its name \"a\\n#SBATCH --uid=0\" holds '\\n'"));
+        let log = Settings { log: "/shared/my logs/%j.out".into(), ..settings() };
+        assert!(refused("", &log).contains("its log") && refused("", &log).contains("holds ' '"));
+        let memory = Settings { memory: Some("64 G".into()), ..settings() };
+        assert!(refused("", &memory).contains("its memory"));
     }
 
     #[test]
@@ -377,10 +390,42 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_word_reaches_the_job_as_it_is(word in "[^\0{]{0,20}") {
-            let text = script(System::Slurm, "{{ command }}", &settings(), &words(&["printf", "%s", &word])).unwrap();
-            let ran = Command::new("bash").args(["-c", &text]).output().unwrap();
-            prop_assert_eq!(String::from_utf8_lossy(&ran.stdout), word);
+        fn any_word_reaches_the_job_as_it_is(parts in prop::collection::vec("[^\0]{0,8}|['\"`$\\\\%{}!\n ]{1,4}", 1..4)) {
+            let word = parts.join(INDEX);
+            let text = script(System::Slurm, "{{ command }}", &settings(), "printf", &words(&["%s", &word])).unwrap();
+            prop_assert_eq!(printed(&text), word.replace(INDEX, "7"));
+        }
+
+        /// By the rules of the shell, which all systems know in part, what is not refused is the rest of one directive, and no other line changes.
+        #[test]
+        fn what_goes_into_a_directive_is_one_word_of_it(
+            field in 0..5_usize,
+            text in "[ a-z'\"$\\\\\n\r\t%{}#=:,.\u{a0}\u{2028}-]{0,6}|[a-z%.$-]{0,6}",
+        ) {
+            for system in [System::Slurm, System::Pbs, System::Lsf] {
+                let with = |text: &str| {
+                    let mut settings = settings();
+                    match field {
+                        0 => settings.name = text.into(),
+                        1 => settings.log = text.into(),
+                        2 => settings.memory = Some(text.into()),
+                        3 => settings.queue = Some(text.into()),
+                        _ => settings.account = Some(text.into()),
+                    }
+                    script(system, system.template(), &settings, "segue", &[])
+                };
+                let Ok(script) = with(&text) else {
+                    let is_plain = |c: char| c.is_ascii_alphanumeric() || "%.$-".contains(c);
+                    prop_assert!(text.is_empty() || !text.chars().all(is_plain), "{:?} is refused", text);
+                    continue;
+                };
+                let plain = with("PLAIN").unwrap();
+                prop_assert_eq!(&script, &plain.replace("PLAIN", &text));
+                let directive = plain.lines().find_map(|line| line.strip_prefix('#').filter(|line| line.contains("PLAIN")));
+                let directive = directive.unwrap();
+                let words = shlex::split(directive).unwrap().iter().map(|word| word.replace("PLAIN", &text)).collect();
+                prop_assert_eq!(shlex::split(&directive.replace("PLAIN", &text)), Some::<Vec<String>>(words));
+            }
         }
     }
 }

@@ -86,6 +86,15 @@ pub enum ClusterError {
         from: crate::launch::hosts::Source,
     },
 
+    /// A list of hosts takes more ranks than any job has.
+    #[error("the hosts of {from} take more than {most} ranks")]
+    TooManyRanks {
+        /// Where the list is from.
+        from: crate::launch::hosts::Source,
+        /// As many as may be.
+        most: usize,
+    },
+
     /// The file of a batch system's hosts could not be read.
     #[error("cannot read the list of hosts {path}: {source}")]
     HostFile {
@@ -155,6 +164,7 @@ impl ClusterError {
             | Self::NoMpi { .. }
             | Self::MpiDisagrees { .. }
             | Self::NoHosts { .. }
+            | Self::TooManyRanks { .. }
             | Self::Template { .. }
             | Self::TwoSchedulers { .. } => exit_code::BAD_CONFIG,
             Self::HostFile { .. } => exit_code::NO_INPUT,
@@ -177,7 +187,7 @@ impl ClusterError {
                 "start the job with the mpirun of {library}, which this program uses, or unset these variables for a job of one process"
             )),
             Self::TwoSchedulers { .. } => Some("unset the stale one".to_owned()),
-            Self::NoHosts { .. } => {
+            Self::NoHosts { .. } | Self::TooManyRanks { .. } => {
                 Some("name each host with the number of its ranks, such as node1:4".to_owned())
             }
             Self::HostFile { .. } | Self::Template { .. } | Self::Refused { .. } => None,

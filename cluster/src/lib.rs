@@ -12,6 +12,7 @@ mod error;
 pub mod exit_code;
 pub mod launch;
 pub mod pool;
+mod quoting;
 pub mod signals;
 pub mod stacks;
 

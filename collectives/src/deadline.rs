@@ -50,7 +50,7 @@ pub(crate) fn watch(abort: impl Fn(i32) + Send + Sync + 'static) {
 
 /// How long a rank may wait in one call; zero for as long as it takes.
 pub fn set(deadline: Duration) {
-    DEADLINE.store(deadline.as_millis() as u64, Ordering::Relaxed);
+    DEADLINE.store(u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
 }
 
 /// How long a rank may wait in one call; `None` for as long as it takes.

@@ -43,7 +43,8 @@ impl FakeBatch {
     /// Writes the script of a job of two ranks with `segue batch`, and submits it. Gives the numbers of the jobs.
     pub fn submit(&self, system: &str, place: &Workplace, options: &[&str], args: &[String]) -> Vec<String> {
         let script = place.text("job.sh");
-        let common = ["batch", system, "--json", "--ranks-per-node", "2", "--output", &script, "--submit"];
+        let common =
+            ["batch", system, "--json", "--ranks-per-node", "2", "--output", &script, "--force", "--submit"];
         let mut command = self.command(&segue().display().to_string(), &common);
         command.args(options).args(args.iter().filter(|word| *word != "--json"));
         command.current_dir(place.dir.path());

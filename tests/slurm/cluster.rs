@@ -119,6 +119,7 @@ impl Slurm {
             &log,
             "--output",
             &script,
+            "--force",
             "--submit",
         ];
         let mut command = self.command(&segue().display().to_string(), &common);

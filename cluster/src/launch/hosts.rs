@@ -1,9 +1,13 @@
 //! Where ranks may run: hosts and their slots, as people and batch systems write them down.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
+use super::slurm::{slurm_names, slurm_tasks};
 use crate::ClusterError;
+
+/// More hosts than any job has, and more ranks, on one of them or on all.
+pub const MOST: usize = 1 << 20;
 
 /// A host, and how many ranks it takes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -146,76 +150,29 @@ pub fn take(hosts: &[Host], blocked: &[String], ranks: usize) -> Vec<Host> {
     taken.filter(|host| host.slots > 0).collect()
 }
 
-/// The names in Slurm's shorthand: `n1,gpu[01-03,7],login`.
-fn slurm_names(list: &str) -> Result<Vec<String>, ClusterError> {
-    let bad = || malformed("SLURM_JOB_NODELIST", list, "a list of nodes");
-    let mut names = Vec::new();
-    let mut rest = list;
-    while !rest.is_empty() {
-        let end = rest.find([',', '[']).unwrap_or(rest.len());
-        let (name, after) = rest.split_at(end);
-        if let Some(after) = after.strip_prefix('[') {
-            let (ranges, after) = after.split_once(']').ok_or_else(bad)?;
-            // Names with two brackets, such as rack[1-2]n[1-4], are multiplied out from behind.
-            let (suffix, after) = after.split_at(after.find(',').unwrap_or(after.len()));
-            let endings = if suffix.is_empty() { vec![String::new()] } else { slurm_names(suffix)? };
-            for number in slurm_numbers(ranges).ok_or_else(bad)? {
-                names.extend(endings.iter().map(|ending| format!("{name}{number}{ending}")));
-            }
-            rest = after.strip_prefix(',').unwrap_or(after);
-        } else {
-            names.push(name.to_string());
-            rest = after.strip_prefix(',').unwrap_or(after);
-        }
-    }
-    match names.is_empty() || names.iter().any(String::is_empty) {
-        true => Err(bad()),
-        false => Ok(names),
-    }
-}
-
-/// The numbers of `01-03,7`, as wide as they are written.
-fn slurm_numbers(ranges: &str) -> Option<Vec<String>> {
-    /// More than any machine has.
-    const MOST: usize = 1 << 20;
-    let mut numbers = Vec::new();
-    for range in ranges.split(',') {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let (from, to): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
-        if from > to || to - from > MOST {
-            return None;
-        }
-        numbers.extend((from..=to).map(|number| format!("{number:0width$}", width = first.len())));
-    }
-    Some(numbers)
-}
-
-/// The numbers of `2(x3),1`: three nodes with two tasks, one with one.
-fn slurm_tasks(text: &str) -> Result<Vec<usize>, ClusterError> {
-    let mut tasks = Vec::new();
-    for part in text.split(',') {
-        let (count, times) = match part.split_once("(x") {
-            Some((count, times)) => (count, number("SLURM_TASKS_PER_NODE", times.trim_end_matches(')'))?),
-            None => (part, 1),
-        };
-        tasks.extend(vec![number("SLURM_TASKS_PER_NODE", count)?; times]);
-    }
-    Ok(tasks)
-}
-
 /// Each host once, in the order in which they are named first, with all of its slots.
 fn merged(from: Source, hosts: Vec<Host>) -> Result<Vec<Host>, ClusterError> {
     let mut all: Vec<Host> = Vec::new();
+    let mut places: HashMap<String, usize> = HashMap::new();
+    let mut slots = 0_usize;
     for host in hosts {
         if host.name.is_empty() || host.name.contains(char::is_whitespace) {
             return Err(ClusterError::NoHosts { from });
         }
-        match all.iter_mut().find(|known| known.name == host.name) {
-            Some(known) => known.slots += host.slots,
-            None => all.push(host),
+        // Each is a number of ranks, and so is their sum.
+        slots += host.slots;
+        if slots > MOST {
+            return Err(ClusterError::TooManyRanks { from, most: MOST });
+        }
+        match places.get(&host.name) {
+            Some(place) => all[*place].slots += host.slots,
+            None => {
+                places.insert(host.name.clone(), all.len());
+                all.push(host);
+            }
         }
     }
-    match all.iter().any(|host| host.slots > 0) {
+    match slots > 0 {
         true => Ok(all),
         false => Err(ClusterError::NoHosts { from }),
     }
@@ -247,11 +204,13 @@ fn first_label(name: &str) -> &str {
     }
 }
 
-fn number(name: &'static str, text: &str) -> Result<usize, ClusterError> {
-    text.trim().parse().map_err(|_| malformed(name, text, "a number of ranks"))
+/// Parses a number of ranks or hosts.
+pub(super) fn number(name: &'static str, text: &str) -> Result<usize, ClusterError> {
+    let number = text.trim().parse().ok().filter(|number| *number <= MOST);
+    number.ok_or_else(|| malformed(name, text, "a number of ranks, at most 1048576"))
 }
 
-fn malformed(name: &'static str, value: &str, expected: &'static str) -> ClusterError {
+pub(super) fn malformed(name: &'static str, value: &str, expected: &'static str) -> ClusterError {
     ClusterError::Malformed { name, value: value.into(), expected }
 }
 
@@ -335,11 +294,45 @@ mod tests {
             &[("SLURM_JOB_NODELIST", "n[1-")][..],
             &[("SLURM_JOB_NODELIST", "n[3-1]")],
             &[("SLURM_JOB_NODELIST", "n[1-2]"), ("SLURM_TASKS_PER_NODE", "1")],
+            &[("SLURM_JOB_NODELIST", "a,,b")],
+            &[("SLURM_JOB_NODELIST", "n[1-2]]")],
             &[("PBS_NODEFILE", "gone")],
             &[("LSB_MCPU_HOSTS", "a 2 b")],
         ] {
             assert!(of(bad).is_err(), "{bad:?}");
         }
+    }
+
+    /// Memory and time are those of what a machine could have, whatever is announced.
+    #[test]
+    fn numbers_that_no_machine_has_are_refused() {
+        let huge = usize::MAX.to_string();
+        for text in [format!("localhost:{huge},localhost:1"), format!("a:{MOST},b:1"), format!("a:{huge}0")] {
+            assert!(from_option(&text).is_err(), "{text}");
+        }
+        assert_eq!(from_option(&format!("a:{}", MOST)).unwrap()[0].slots, MOST);
+        assert!(from_file(&format!("a slots={huge}\na slots=1")).is_err());
+        let twice = format!("{}x{}", "n[1-99999]", "[1-99999]");
+        let wide = format!("n[{}1-1000000]", "0".repeat(90_000));
+        let long = format!("{}[1-1000000]", "n".repeat(90_000));
+        let many = ["n[1-1000000]"; 2].join(",");
+        let nested = format!("n[1-1000000]{}", "x[1]".repeat(20_000));
+        for list in [&twice, &wide, &long, &many, &nested, "n[1-18446744073709551615]"] {
+            let list: &str = list;
+            assert!(of(&[("SLURM_JOB_NODELIST", list)]).is_err(), "{}", &list[..20]);
+        }
+        for tasks in
+            ["1(x1000000000000000000)", "1(x1048576),1(x1048576)", "18446744073709551615", "1048576,1048576"]
+        {
+            assert!(
+                of(&[("SLURM_JOB_NODELIST", "n[1-2]"), ("SLURM_TASKS_PER_NODE", tasks)]).is_err(),
+                "{tasks}"
+            );
+        }
+        assert!(of(&[("LSB_MCPU_HOSTS", &format!("a {huge} a {huge}"))]).is_err());
+        // What a machine could have takes no time.
+        let hosts = of(&[("SLURM_JOB_NODELIST", "n[1-99999]")]).unwrap().unwrap().1;
+        assert_eq!(hosts.len(), 99_999);
     }
 
     #[test]

@@ -12,6 +12,7 @@ pub mod hosts;
 pub mod policy;
 pub mod progress;
 pub mod pulse;
+mod slurm;
 pub mod supervisor;
 pub mod trials;
 pub mod watched;

@@ -152,7 +152,7 @@ impl History {
             return Next::GiveUp { code: ended.code, why };
         }
         let doublings = self.fruitless.saturating_sub(1).min(16) as u32;
-        Next::Restart((policy.back_off * 2u32.pow(doublings)).min(policy.longest))
+        Next::Restart(policy.back_off.saturating_mul(2u32.pow(doublings)).min(policy.longest))
     }
 
     /// Hosts that have failed too often to be used again.
@@ -206,6 +206,9 @@ mod tests {
         let wait = |seconds| Next::Restart(Duration::from_secs(seconds));
         assert_eq!(waits[..4], [wait(1), wait(2), wait(3), wait(3)]);
         assert!(matches!(&waits[4], Next::GiveUp { code: 137, why } if why.contains("4 restarts")));
+        let long = Policy { back_off: Duration::MAX, ..policy.clone() };
+        let mut history = History::new(0);
+        assert_eq!([0; 2].map(|_| history.after(&ended(137, 0), &long)), [wait(3), wait(3)]);
         // A newer checkpoint begins the count anew.
         let mut history = History::new(0);
         for step in [0, 0, 0, 7, 7, 7, 8] {

@@ -4,16 +4,14 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, ValueEnum};
-use segue_cluster::batch::{Settings, System, script, seconds_of, submit};
+use segue_cluster::batch::{INDEX, Settings, System, script, seconds_of, submit};
 use serde_json::{Value, json};
 
 use super::launch::{LaunchArgs, own_program};
 use super::{at_least_one, print_text};
 use crate::failure::{Failure, USAGE, text_of};
+use crate::folder::Force;
 use crate::output::Output;
-
-/// What stands in a command for the number of a job in its array.
-const INDEX: &str = "{index}";
 
 /// Arguments of `segue batch`.
 #[derive(Args)]
@@ -81,6 +79,8 @@ pub struct BatchArgs {
     /// File for the script [default: stdout].
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
+    #[command(flatten)]
+    force: Force,
     /// Submit the script.
     #[arg(long, requires = "output")]
     submit: bool,
@@ -141,6 +141,7 @@ pub fn run(args: BatchArgs, json: bool, out: &Output) -> Result<Value, Failure> 
         let message = format!("--warning {} leaves nothing of the {} s of --time", args.warning, args.time);
         return Err(Failure::new(USAGE, format!("{message}\nhint: make the warning shorter")));
     }
+    args.force.allow(args.output.as_deref(), "--output")?;
     let template = match &args.template {
         Some(path) => std::fs::read_to_string(path).map_err(|e| Failure::cannot_read(path, &e))?,
         None => system.template().to_string(),
@@ -161,8 +162,8 @@ pub fn run(args: BatchArgs, json: bool, out: &Output) -> Result<Value, Failure> 
     {
         return Ok(refusal);
     }
-    let words = words(&args, system)?;
-    let text = script(system, &template, &settings(&args)?, &words)?;
+    let program = own_program()?;
+    let text = script(system, &template, &settings(&args)?, text_of(&program)?, &words(&args, system)?)?;
     let Some(path) = &args.output else {
         if template == system.template() && system == System::Pbs && !args.no_requeue && args.array.is_none()
         {
@@ -210,6 +211,11 @@ fn launched(args: &BatchArgs) -> Result<LaunchArgs, Failure> {
         Failure::new(USAGE, message.strip_prefix("error: ").unwrap_or(&message).trim_end())
     })?;
     launched.check_command()?;
+    let has_index = args.command.iter().any(|word| word.to_string_lossy().contains(INDEX));
+    if has_index && args.array.is_none() && args.template.is_none() {
+        let message = "{index} is the number of a job in its array, and this job is in none\nhint: add --array, such as --array 1-8";
+        return Err(Failure::new(USAGE, message));
+    }
     if args.array.is_some() && !have_folders_apart(launched.command()) {
         let message = "all jobs of the array would train in one run folder\nhint: put {index} into run.dir";
         return Err(Failure::new(USAGE, message));
@@ -247,12 +253,11 @@ fn inputs(command: &[OsString]) -> impl Iterator<Item = PathBuf> {
     following.map(|pair| PathBuf::from(&pair[1])).chain(command.iter().filter_map(joined))
 }
 
-/// The words of the job: this program as the supervisor of the command.
+/// The words of the job: this program is the supervisor of the command.
 fn words(args: &BatchArgs, system: System) -> Result<Vec<String>, Failure> {
-    let program = own_program()?;
-    let mut words = vec![text_of(&program)?.to_string(), "launch".into()];
-    // What the ranks have for their checkpoint, with some of the warning left to end in.
-    let grace = (args.warning * 4 / 5).max(1);
+    let mut words = vec!["launch".to_string()];
+    // What the ranks have for their checkpoint, with a fifth of the warning left to end in.
+    let grace = (args.warning - args.warning.div_ceil(5)).max(1);
     words.extend(["--grace".into(), grace.to_string()]);
     if system.is_silent() {
         words.extend(["--stop-after".into(), (args.time - args.warning).to_string()]);

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::at_least_one;
 use super::child::write_whole;
 use crate::failure::{Failure, USAGE};
+use crate::folder::Force;
 use crate::output::Output;
 
 /// Entities that a class needs (Yang 2019, §3.3.4).
@@ -62,6 +63,8 @@ pub struct GraphArgs {
     /// Write pickles with this prefix, as `PLACE/ind.NAME`; nodes are numbered anew where their order asks for it.
     #[arg(long, value_name = "PREFIX")]
     pickles: Option<PathBuf>,
+    #[command(flatten)]
+    force: Force,
 }
 
 /// What training may read.
@@ -86,6 +89,7 @@ impl From<SettingArg> for Setting {
 pub fn run(args: &GraphArgs, out: &Output) -> Result<Value, Failure> {
     // Before anything is written, be it into the other one.
     check_apart(args)?;
+    args.force.allow(args.names.as_deref(), "--names")?;
     for folder in args.text.iter().chain(&args.mapped) {
         DataError::refuse_files(folder)?;
     }

@@ -22,7 +22,7 @@ const SECTION: &str = "1";
     segue man | man -l -\n  \
     segue man --output ~/.local/share/man/man1")]
 pub struct ManArgs {
-    /// Folder for the pages of all commands, made where it is not there [default: the page of `segue` on stdout].
+    /// Folder for the pages of all commands, made where it is not there; pages that are there are replaced [default: the page of `segue` on stdout].
     #[arg(long, alias = "out", value_name = "DIR")]
     output: Option<PathBuf>,
 }

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::child::write_whole;
 use super::print_text;
 use crate::failure::{Failure, USAGE};
+use crate::folder::Force;
 use crate::output::Output;
 
 /// Points that a map is made of, at most: its memory is quadratic in them.
@@ -49,10 +50,17 @@ pub struct PredictArgs {
     /// SVG file to draw: embeddings in the plane by t-SNE, in the colours of known classes, or where none is known of the predicted one.
     #[arg(long)]
     picture: Option<PathBuf>,
+    #[command(flatten)]
+    force: Force,
 }
 
 /// Predicts, and writes what was asked for.
 pub fn run(args: &PredictArgs, json: bool, out: &Output) -> Result<Value, Failure> {
+    for (path, option) in
+        [(&args.csv, "--csv"), (&args.embeddings, "--embeddings"), (&args.picture, "--picture")]
+    {
+        args.force.allow(path.as_deref(), option)?;
+    }
     segue_trainer::libtorch::set_threads(1);
     let predictor = Predictor::open(&args.model)?;
     let mut result = json!({ "model": predictor.path });

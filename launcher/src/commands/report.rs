@@ -8,6 +8,7 @@ use segue_watch::{RunView, Runs, report};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
+use crate::folder::Force;
 use crate::output::Output;
 
 /// Arguments of `segue report`.
@@ -18,13 +19,16 @@ pub struct ReportArgs {
     /// Folders of runs, or of runs of several seeds.
     #[arg(required = true, value_name = "RUN")]
     runs: Vec<PathBuf>,
-    /// File to write; one that is there is replaced.
+    /// File to write.
     #[arg(short, long, value_name = "FILE.html")]
     output: PathBuf,
+    #[command(flatten)]
+    force: Force,
 }
 
 /// Writes the file. It has all in it that it shows, and asks for nothing from anywhere.
 pub fn run(args: &ReportArgs, out: &Output) -> Result<Value, Failure> {
+    args.force.allow(args.output.as_path(), "--output")?;
     let views: Vec<RunView> = Runs::open(&args.runs)?.look().cloned().collect();
     for (run, problem) in views.iter().flat_map(|run| run.problems.iter().map(move |problem| (run, problem)))
     {

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::open_model;
 use crate::failure::Failure;
+use crate::folder::Force;
 use crate::output::Output;
 
 /// Arguments of `segue score`.
@@ -27,10 +28,13 @@ pub struct ScoreArgs {
     /// safetensors file to write: `input_ids`, and `log_probs`, `[batch, segment, vocabulary]`.
     #[arg(long)]
     output: PathBuf,
+    #[command(flatten)]
+    force: Force,
 }
 
 /// Log-probabilities of every next token for one segment with the memory a stream starts with.
 pub fn run(args: ScoreArgs, out: &Output) -> Result<Value, Failure> {
+    args.force.allow(args.output.as_path(), "--output")?;
     segue_trainer::libtorch::set_threads(1);
     let folder = open_model(&args.model, out)?;
     let model = load_next_token(&folder)?;

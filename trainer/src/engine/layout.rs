@@ -47,7 +47,7 @@ pub fn check_ranks(train: &TrainConfig, world: usize) -> Result<usize, TrainErro
              hint: choose train.lanes as a multiple of {}, or another number of ranks",
             counted(micro_steps, "micro-step"),
             counted(lanes, "lane"),
-            micro_batch * world.max(1)
+            micro_batch.saturating_mul(world.max(1))
         )));
     }
     if train.exact {

@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 use super::at_least_one;
 use crate::failure::Failure;
+use crate::folder::Force;
 use crate::output::Output;
 
 /// Arguments of `segue bench`.
@@ -77,6 +78,8 @@ struct DataArgs {
     /// File to write the ids to, 32 bits each, little-endian: for a comparison with those of another program.
     #[arg(long)]
     ids: Option<PathBuf>,
+    #[command(flatten)]
+    force: Force,
 }
 
 /// Runs one benchmark.
@@ -111,6 +114,7 @@ fn allreduce(args: &AllreduceArgs, comm: &dyn Communicator, out: &Output) -> Res
 }
 
 fn data(args: &DataArgs, out: &Output) -> Result<Value, Failure> {
+    args.force.allow(args.ids.as_deref(), "--ids")?;
     let tokenizer = segue_tokenizer::Tokenizer::load(&args.tokenizer)?;
     let text = std::fs::read_to_string(&args.input).map_err(|e| Failure::cannot_read(&args.input, &e))?;
     let lines: Vec<&str> = text.split_inclusive('\n').collect();

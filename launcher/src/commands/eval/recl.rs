@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::subject::{Subject, TextArgs};
 use crate::commands::{at_least_one, not_negative, some_length};
 use crate::failure::{BUG, Failure, USAGE};
-use crate::folder::ResultFolder;
+use crate::folder::{Force, ResultFolder};
 use crate::output::{Output, Unit};
 
 /// RECL of published models for r = 0.1, 0.5 and 1: Yang 2019, table 2.9.
@@ -25,13 +25,16 @@ const THESIS: [(&str, [u64; 3]); 7] = [
     ("Transformer", [128, 128, 128]),
 ];
 
+/// Folder of the losses within that of the results.
+const LOSSES: &str = "losses";
 /// Tokens of one forward pass, about.
 const TOKENS_PER_PASS: u64 = 4096;
 
 /// Arguments of `segue eval recl`.
 #[derive(Args)]
 #[command(after_help = "\
-    The same command goes on where it was interrupted: losses are kept in OUTPUT/losses.\n\n\
+    The same command goes on where it was interrupted: losses are kept in OUTPUT/losses, and results \
+    beside them are replaced.\n\n\
     Example:\n  \
     segue eval recl --models runs/xl runs/no-memory --labels XL 'no memory' \\\n      \
     --corpus corpora/wikitext2 --split test --delta 50 --max 500 --output recl")]
@@ -69,12 +72,18 @@ pub struct ReclArgs {
     /// losses.
     #[arg(long)]
     output: PathBuf,
+    #[command(flatten)]
+    force: Force,
 }
 
 /// Computes the losses, then everything that follows from them.
 pub fn run(args: ReclArgs, out: &Output) -> Result<Value, Failure> {
     let labels = check(&args)?;
-    let folder = ResultFolder::create(&args.output)?;
+    // One with losses is gone on with.
+    let folder = match args.output.join(LOSSES).is_dir() {
+        true => ResultFolder::create(&args.output)?,
+        false => ResultFolder::of_output(&args.output, args.force)?,
+    };
     let c0 = args.c0.unwrap_or(args.delta);
     let contexts = contexts_between(c0 as u64, args.delta as u64, args.max as u64);
     let mut losses = Vec::new();
@@ -123,7 +132,7 @@ fn losses_of(
     let mut subject = Subject::open(model, &args.text, out)?;
     let (count, longest) = (args.positions as u64, args.max as u64);
     let targets = drawn_positions(longest..subject.stream.len().max(longest), count, args.seed)?;
-    let cache = LossCache::open(&args.output.join("losses"))?;
+    let cache = LossCache::open(&args.output.join(LOSSES))?;
     let weights = weights_fingerprint(&subject.folder.path)?;
     let bar = out.progress(count * contexts.len() as u64, Unit::Steps, label);
     let mut all = Vec::new();

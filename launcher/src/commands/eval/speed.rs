@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::commands::{at_least_one, not_negative, some_length};
 use crate::failure::{BAD_CONFIG, CHECK_FAILED, Failure, USAGE};
-use crate::folder::ResultFolder;
+use crate::folder::{Force, ResultFolder};
 use crate::output::{Output, Unit};
 
 /// Seed of fresh weights: what they are does not matter for the time.
@@ -46,6 +46,8 @@ pub struct SpeedArgs {
     /// Folder for `speed.json`, `speed.csv` and `speed.svg`.
     #[arg(long)]
     output: Option<PathBuf>,
+    #[command(flatten)]
+    force: Force,
     /// Number of libtorch threads.
     #[arg(long, default_value_t = 1, value_parser = at_least_one)]
     threads: usize,
@@ -58,7 +60,7 @@ pub struct SpeedArgs {
 pub fn run(args: SpeedArgs, out: &Output) -> Result<Value, Failure> {
     segue_trainer::libtorch::set_threads(args.threads);
     segue_trainer::libtorch::keep_freed_memory();
-    let folder = args.output.as_deref().map(ResultFolder::create).transpose()?;
+    let folder = args.output.as_deref().map(|path| ResultFolder::of_output(path, args.force)).transpose()?;
     let (config, mut model) = model(&args)?;
     if !families::language(&config)?.attends() {
         let message = "the time per token is compared over lengths of attention, which this model has not";

@@ -69,6 +69,9 @@ pub struct FinetuneArgs {
     /// With --predict: folder for predictions and `scores.json`.
     #[arg(long, value_name = "DIR")]
     output: Option<PathBuf>,
+    /// With --predict: replace files that are there.
+    #[arg(long, requires = "predict")]
+    force: bool,
     /// Overrides of the recipe, by dotted name, as for `segue pretrain`.
     #[arg(value_name = "KEY=VALUE")]
     overrides: Vec<String>,

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::{FinetuneArgs, open_tasks, runs_of_seeds};
 use crate::commands::device_of_rank;
 use crate::failure::{BAD_CONFIG, Failure, NO_INPUT, USAGE};
-use crate::folder::ResultFolder;
+use crate::folder::{Force, ResultFolder};
 use crate::output::{Output, Unit};
 
 /// Answers the task's splits with one model, with the mean of several, or with each checkpoint of a run. `folder`: the first
@@ -78,14 +78,14 @@ pub fn run(
     }
     if args.all_checkpoints {
         check_measured(&config.task, &tasks)?;
-        let results = ResultFolder::create(output)?;
+        let results = ResultFolder::of_output(output, Force::new(args.force))?;
         return every_checkpoint(&args.models, &first, &tasks, &config, &results, comm, out);
     }
     let mut models = vec![folder.load(&config.task)?];
     for path in &args.models[1..] {
         models.push(load(path, &first, &config)?);
     }
-    let results = ResultFolder::create(output)?;
+    let results = ResultFolder::of_output(output, Force::new(args.force))?;
     let scores = answer_splits(&models, &tasks, &config, &results, comm, out)?;
     if comm.rank() == 0 {
         results.write("scores.json", &format!("{:#}\n", json!(scores)))?;

@@ -12,7 +12,7 @@ use crate::commands::eval::eval_config;
 use crate::commands::eval::subject::SubjectArgs;
 use crate::commands::{at_least_one, distance, length, some_length};
 use crate::failure::Failure;
-use crate::folder::ResultFolder;
+use crate::folder::{Force, ResultFolder};
 use crate::output::{Output, Unit};
 
 /// Arguments of `segue generate samples`.
@@ -48,6 +48,8 @@ pub struct SamplesArgs {
     /// Folder for `samples.json` and `samples.md` [default: stdout].
     #[arg(long)]
     output: Option<PathBuf>,
+    #[command(flatten)]
+    force: Force,
 }
 
 /// A sample as text.
@@ -60,7 +62,7 @@ struct SampleText {
 
 /// Draws samples, shows them beside what really follows, and writes them down where asked.
 pub fn run(args: SamplesArgs, quiet: bool, out: &Output) -> Result<Value, Failure> {
-    let folder = args.output.as_deref().map(ResultFolder::create).transpose()?;
+    let folder = args.output.as_deref().map(|path| ResultFolder::of_output(path, args.force)).transpose()?;
     let mut subject = args.subject.open(out)?;
     let model = &subject.folder.config;
     let eval = eval_config(model, super::memory(model, args.mem_len)?, args.clamp_len, false)?;

@@ -9,7 +9,7 @@ use segue_trainer::report::MaskChart;
 use serde_json::{Value, json};
 
 use crate::failure::{BAD_CONFIG, BAD_DATA, Failure, USAGE};
-use crate::folder::ResultFolder;
+use crate::folder::{Force, ResultFolder};
 use crate::output::{Output, Unit};
 
 /// Longest sequence whose mask is printed as text.
@@ -37,6 +37,8 @@ pub struct BatchArgs {
     /// File to draw the attention masks to, an SVG: rows see columns.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
+    #[command(flatten)]
+    force: Force,
     /// Overrides of the recipe, by dotted name.
     #[arg(value_name = "KEY=VALUE")]
     overrides: Vec<String>,
@@ -44,6 +46,7 @@ pub struct BatchArgs {
 
 /// Prints one lane's part of one step.
 pub fn run(args: &BatchArgs, out: &Output) -> Result<Value, Failure> {
+    args.force.allow(args.svg.as_deref(), "--svg")?;
     let config = configuration(args)?;
     if args.lane >= config.train.lanes {
         let message = format!("lane {} does not exist: train.lanes = {}", args.lane, config.train.lanes);

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::commands::at_least_one;
 use crate::failure::Failure;
+use crate::folder::Force;
 use crate::output::{Output, Unit};
 
 /// Arguments of `segue inspect batches`.
@@ -31,6 +32,8 @@ pub struct BatchesArgs {
     /// safetensors file to write.
     #[arg(long)]
     output: PathBuf,
+    #[command(flatten)]
+    force: Force,
     /// Overrides of the recipe, by dotted name.
     #[arg(value_name = "KEY=VALUE")]
     overrides: Vec<String>,
@@ -38,6 +41,7 @@ pub struct BatchesArgs {
 
 /// Writes the batches of a run's first steps, for other programs to train on.
 pub fn run(args: &BatchesArgs, out: &Output) -> Result<Value, Failure> {
+    args.force.allow(args.output.as_path(), "--output")?;
     let config = segue_trainer::families::MODELS.load(args.config.as_deref(), &args.overrides)?.config;
     let sources = Sources::open(&config)?;
     let lanes = open_lanes(&config, &sources)?;

@@ -8,7 +8,7 @@ use segue_trainer::report::{LineChart, Point, Series};
 use serde_json::{Value, json};
 
 use crate::failure::{Failure, USAGE};
-use crate::folder::ResultFolder;
+use crate::folder::{Force, ResultFolder};
 use crate::output::{Output, Unit};
 
 /// Distances from hulls are told to this fraction.
@@ -44,6 +44,8 @@ pub struct EmbeddingsArgs {
     /// Folder for `embeddings.json`, `nearest.svg`, `singular.svg` and `energy.svg`.
     #[arg(long, value_name = "DIR")]
     output: Option<PathBuf>,
+    #[command(flatten)]
+    force: Force,
 }
 
 /// One table of a model.
@@ -77,7 +79,7 @@ pub fn run(args: &EmbeddingsArgs, out: &Output) -> Result<Value, Failure> {
         );
         return Err(Failure::new(USAGE, message));
     }
-    let folder = args.output.as_deref().map(ResultFolder::create).transpose()?;
+    let folder = args.output.as_deref().map(|path| ResultFolder::of_output(path, args.force)).transpose()?;
     let mut tables = Vec::new();
     let bar = out.progress(args.models.len() as u64, Unit::Steps, "models");
     for (i, model) in args.models.iter().enumerate() {

@@ -6,7 +6,7 @@ use segue_trainer::report::{LineChart, Point, Series, read_metrics};
 use serde_json::{Value, json};
 
 use crate::failure::{Failure, USAGE};
-use crate::folder::ResultFolder;
+use crate::folder::{Force, ResultFolder};
 use crate::output::Output;
 
 /// What evaluations are shown by, where the command line does not say: the first of these that they have.
@@ -40,6 +40,8 @@ pub struct RunArgs {
     /// Folder for `run.json`, `evaluations.csv`, `training.svg` and `evaluations.svg`.
     #[arg(long)]
     output: Option<PathBuf>,
+    #[command(flatten)]
+    force: Force,
 }
 
 /// One line of a chart: a weight set, or what was reported, by step.
@@ -54,7 +56,7 @@ pub fn run(args: &RunArgs, out: &Output) -> Result<Value, Failure> {
         let message = "the numbers of --labels and runs differ\nhint: give a label to every run, or to none";
         return Err(Failure::new(USAGE, message));
     }
-    let folder = args.output.as_deref().map(ResultFolder::create).transpose()?;
+    let folder = args.output.as_deref().map(|path| ResultFolder::of_output(path, args.force)).transpose()?;
     let mut rows = Vec::new();
     for (i, run) in args.runs.iter().enumerate() {
         let label = args.labels.get(i).cloned().unwrap_or_else(|| name_of(run));

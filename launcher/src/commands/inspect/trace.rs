@@ -9,6 +9,7 @@ use segue_publish::write_file;
 use serde_json::{Value, json};
 
 use crate::failure::{Failure, NO_INPUT};
+use crate::folder::Force;
 use crate::output::Output;
 use crate::trace::{CATEGORIES, FOLDER, Header, Span};
 
@@ -31,6 +32,8 @@ pub struct TraceArgs {
     /// File for the spans of all ranks, as Perfetto reads them.
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
+    #[command(flatten)]
+    force: Force,
 }
 
 /// What a rank has written.
@@ -41,6 +44,7 @@ struct Trace {
 
 /// Prints what the main thread of each rank spends its time on, and writes the spans of all where asked.
 pub fn run(args: &TraceArgs, out: &Output) -> Result<Value, Failure> {
+    args.force.allow(args.output.as_deref(), "--output")?;
     let traces = read_all(&args.run.join(FOLDER))?;
     let Some(first) = traces.first().map(|trace| trace.header.clone()) else {
         let message = format!(

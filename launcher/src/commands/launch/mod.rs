@@ -1,5 +1,6 @@
 //! `segue launch`: the supervisor of a training job.
 
+mod left_behind;
 mod preflight;
 
 use std::collections::BTreeMap;
@@ -19,13 +20,13 @@ use segue_cluster::launch::policy::Policy;
 use segue_cluster::launch::progress::Straggler;
 use segue_cluster::launch::supervisor::{Event, Job, Outcome, Report, supervise};
 use segue_configs::{DataOrder, TrainConfig, counted};
-use segue_trainer::checkpoint::{CHECKPOINTS, list};
 use segue_trainer::engine::check_ranks;
 use segue_watch::is_held;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::commands::at_least_one;
+use self::left_behind::{LONGEST_SILENCE, LeaseFile, newest, reports_so_far};
+use crate::commands::{at_least_one, not_negative};
 use crate::failure::{BAD_CONFIG, BUG, Failure, IO_FAILED, PREEMPTED, USAGE};
 use crate::live_ranks::LiveRanksFile;
 use crate::output::{Output, Progress, Unit};
@@ -54,7 +55,7 @@ const TRAINING: [&str; 2] = ["pretrain", "finetune"];
     run.dir=runs/sst2")]
 pub struct LaunchArgs {
     /// Number of ranks [default: one for each slot of the hosts, 1 on this host alone].
-    #[arg(short = 'n', long, value_parser = at_least_one)]
+    #[arg(short = 'n', long, value_parser = some_ranks)]
     ranks: Option<usize>,
     /// Hosts and how many ranks each takes, such as `node1:4,node2:4`.
     #[arg(long, value_name = "HOST[:N],..", conflicts_with = "hostfile")]
@@ -69,7 +70,7 @@ pub struct LaunchArgs {
     #[arg(long = "starter-option", value_name = "OPTION", allow_hyphen_values = true)]
     options: Vec<String>,
     /// Go on with as few ranks as this where hosts are lost [default: as many as at first].
-    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    #[arg(long, value_name = "N", value_parser = some_ranks)]
     min_ranks: Option<usize>,
     /// Restarts in all.
     #[arg(long, value_name = "N", default_value_t = Policy::default().restarts)]
@@ -78,13 +79,13 @@ pub struct LaunchArgs {
     #[arg(long, value_name = "N", default_value_t = Policy::default().without_progress)]
     fruitless: usize,
     /// Seconds before the first restart; twice as many before each further one without progress.
-    #[arg(long, value_name = "SECONDS", default_value_t = Policy::default().back_off.as_secs_f64())]
+    #[arg(long, value_name = "SECONDS", default_value_t = Policy::default().back_off.as_secs_f64(), value_parser = not_negative)]
     back_off: f64,
     /// Failures of a host after which it is left out.
     #[arg(long, value_name = "N", default_value_t = Policy::default().blocked_after, value_parser = at_least_one)]
     block_after: usize,
     /// Seconds without a word of a rank after which the attempt is ended; a rank without an answer for so long ends itself.
-    #[arg(long, value_name = "SECONDS", default_value_t = 8, value_parser = clap::value_parser!(u64).range(3..))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 8, value_parser = clap::value_parser!(u64).range(3..=LONGEST_SILENCE))]
     silence: u64,
     /// Seconds without a further step after which the attempt is ended, evaluations included; 0 for `train.deadline` alone [default: learnt,
     /// ten times the longest time in which no rank got on, and no less than 900].
@@ -149,6 +150,14 @@ impl LaunchArgs {
     }
 }
 
+/// Parses a number of ranks.
+fn some_ranks(text: &str) -> Result<usize, String> {
+    match at_least_one(text)? {
+        ranks if ranks <= hosts::MOST => Ok(ranks),
+        _ => Err(format!("must be at most {}", hosts::MOST)),
+    }
+}
+
 /// The file of this program.
 pub fn own_program() -> Result<PathBuf, Failure> {
     std::env::current_exe()
@@ -162,40 +171,6 @@ enum ProgramArg {
     Mpirun,
     /// Slurm's, inside a job.
     Srun,
-}
-
-/// How long ranks go on without their supervisor, in a file that is there as long as it lives: one that was killed leaves it behind.
-struct LeaseFile(PathBuf);
-
-impl LeaseFile {
-    /// Waits until the ranks of a supervisor that was killed have ended, if one was.
-    fn take(reports: &Path, silence: u64, preemption: &Preemption, out: &Output) -> Result<Self, Failure> {
-        /// What is added for messages under way.
-        const ON_THE_WAY: u64 = 2;
-        let path = reports.join("lease");
-        let left = std::fs::read_to_string(&path).ok().map(|text| text.trim().parse().unwrap_or(silence));
-        if let Some(left) = left {
-            let wait = Duration::from_secs(left + ON_THE_WAY);
-            let seconds = wait.as_secs();
-            out.line(&format!(
-                "launch: the supervisor before was killed; waiting {seconds} s until its ranks have ended"
-            ));
-            let begun = Instant::now();
-            while begun.elapsed() < wait && !preemption.requested() {
-                std::thread::sleep(Duration::from_millis(100));
-            }
-        }
-        segue_publish::write_file(&path, silence.to_string().as_bytes())
-            .map_err(|e| Failure::cannot_write(&path, &e.source, "run.dir"))?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for LeaseFile {
-    fn drop(&mut self) {
-        // Left behind, it costs the next one a few seconds.
-        let _ = std::fs::remove_file(&self.0);
-    }
 }
 
 /// What the supervisor has to know of the configuration of a job.
@@ -285,8 +260,7 @@ pub fn run(args: LaunchArgs, json: bool, out: &Output) -> Result<Value, Failure>
         policy: Policy {
             restarts: args.restarts,
             without_progress: args.fruitless,
-            back_off: Duration::try_from_secs_f64(args.back_off)
-                .map_err(|e| Failure::new(USAGE, format!("--back-off {}: {e}", args.back_off)))?,
+            back_off: Duration::try_from_secs_f64(args.back_off).unwrap_or(Duration::MAX),
             blocked_after: args.block_after,
             ..Policy::default()
         },
@@ -395,26 +369,6 @@ fn hosts(
         Some((source, hosts)) => (Some(source), hosts),
         None => (None, Vec::new()),
     })
-}
-
-/// The step of the newest checkpoint of a run, or the sum over its seeds: what grows as the job gets on.
-fn newest(run: &Path) -> u64 {
-    let of = |folder: &Path| {
-        let all = list(&folder.join(CHECKPOINTS)).unwrap_or_default();
-        all.last().map_or(0, |(step, _)| *step)
-    };
-    let entries = std::fs::read_dir(run).into_iter().flatten().flatten();
-    let seeds = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("seed-"));
-    of(run) + seeds.map(|entry| of(&entry.path())).sum::<u64>()
-}
-
-/// The number of the last attempt that has a report.
-fn reports_so_far(reports: &Path) -> u64 {
-    let entries = std::fs::read_dir(reports).into_iter().flatten().flatten();
-    let number = |entry: std::fs::DirEntry| {
-        entry.file_name().to_str()?.strip_prefix("attempt-")?.strip_suffix(".json")?.parse().ok()
-    };
-    entries.filter_map(number).max().unwrap_or(0)
 }
 
 /// Shows what happens, and writes the reports.

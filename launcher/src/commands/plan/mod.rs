@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use super::{PrecisionArg, at_least_one};
 use crate::failure::{BAD_CONFIG, Failure};
+use crate::folder::Force;
 use crate::output::Output;
 
 /// The machine that is measured instead of looked up.
@@ -67,6 +68,8 @@ pub struct PlanArgs {
     /// Measure the machine at hand and write its description to a file. Under mpirun the sums over ranks are measured too.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["config", "check"])]
     measure: Option<PathBuf>,
+    #[command(flatten)]
+    force: Force,
     /// Hold predictions against measured runs of others and of our own, row by row.
     #[arg(long)]
     check: bool,
@@ -133,6 +136,7 @@ struct Row {
 /// Prints the plan.
 pub fn run(args: &PlanArgs, comm: &dyn Communicator, out: &Output) -> Result<Value, Failure> {
     if let Some(path) = &args.measure {
+        args.force.allow(path.as_path(), "--measure")?;
         return measure::write(path, comm, out);
     }
     if args.check {
