@@ -36,6 +36,7 @@ mod tables;
 mod task;
 #[cfg(test)]
 mod testing;
+mod toml_text;
 mod train;
 mod unique;
 

@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use schemars::JsonSchema;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::merge::read_text;
 use crate::range::{self, Range};
+use crate::toml_text::parse;
 use crate::{ConfigError, out_of_range};
 
 /// Descriptions that come with the program, by name.
@@ -176,11 +176,6 @@ impl Machine {
         range::check("achieved.products", &machine.achieved.products)?;
         Ok(machine)
     }
-}
-
-fn parse<T: DeserializeOwned>(text: &str, origin: &str) -> Result<T, ConfigError> {
-    toml::from_str(text)
-        .map_err(|e| ConfigError::Syntax { origin: origin.to_string(), message: e.to_string() })
 }
 
 /// Measured runs that plans are held against, and the models they trained: `configs/machines/observed.toml`.

@@ -11,8 +11,8 @@ use serde_json::{Map, Value};
 use crate::config::{Networks, SECTIONS};
 use crate::keys::{flatten, nearest, pointer};
 use crate::model::{Models, WrongValue};
-use crate::range;
 use crate::{Config, ConfigError, OptimConfig, ScheduleConfig};
+use crate::{range, toml_text};
 
 /// Origin of a value that nobody set.
 const DEFAULT: &str = "default";
@@ -120,8 +120,7 @@ fn load_over(
 }
 
 fn read_recipe(path: &Path) -> Result<Value, ConfigError> {
-    toml::from_str(&read_text(path)?)
-        .map_err(|e| ConfigError::Syntax { origin: path.display().to_string(), message: e.to_string() })
+    toml_text::parse(&read_text(path)?, &path.display().to_string())
 }
 
 /// The text of a file of settings.
@@ -255,6 +254,15 @@ impl Layers {
                 self.merged.pointer(&pointer(general.as_ref().unwrap_or(&key))).is_some_and(Value::is_string);
             let value = match raw {
                 Some(raw) if is_text && !value.is_string() => Value::String(raw.into()),
+                // What is not TOML is a text, but a number that is too large is none.
+                Some(raw) if !is_text && value.is_string() => {
+                    match toml_text::out_of_range(&format!("x = {raw}")) {
+                        Some((_, why)) => {
+                            return Err(ConfigError::OutOfRange { key, value: raw.into(), why });
+                        }
+                        None => value,
+                    }
+                }
                 _ => value,
             };
             match (general, self.merged.pointer_mut(&pointer(&key))) {
@@ -330,12 +338,28 @@ impl Layers {
     }
 }
 
+/// Whole numbers from here on are floats where they were JSON.
+const MOST_WHOLE: f64 = (1_u64 << 63) as f64;
+
 /// A message about types with words in the place of Rust's names of them.
 fn in_words(message: &str) -> String {
     let Some((found, expected)) = message.rsplit_once("expected ") else { return message.into() };
+    // JSON holds a whole number beyond 64 bits as a float.
+    let float = found.split('`').nth(1).filter(|_| found.contains("floating point"));
+    let too_large = float.and_then(|text| text.parse::<f64>().ok()).is_some_and(|x| x.abs() >= MOST_WHOLE);
+    let found = match float {
+        Some(number) if too_large => format!("number out of range: {number}, "),
+        _ => found.to_string(),
+    };
     let expected = match expected {
-        "usize" | "u64" | "u32" | "u16" | "u8" => "a whole number from 0 on",
-        "isize" | "i64" | "i32" => "a whole number",
+        "usize" | "u64" if too_large => "a whole number from 0 to 18446744073709551615",
+        "isize" | "i64" if too_large => "a whole number from -9223372036854775808 to 9223372036854775807",
+        "usize" | "u64" => "a whole number from 0 on",
+        "u32" => "a whole number from 0 to 4294967295",
+        "u16" => "a whole number from 0 to 65535",
+        "u8" => "a whole number from 0 to 255",
+        "isize" | "i64" => "a whole number",
+        "i32" => "a whole number from -2147483648 to 2147483647",
         "f64" | "f32" => "a number",
         "a boolean" => "true or false",
         "a string" => "a text",
@@ -469,5 +493,32 @@ mod tests {
             let error = MODELS.load(None, &[value.into()]).unwrap_err().to_string();
             assert!(error.ends_with(expected), "{error}");
         }
+    }
+
+    #[test]
+    fn a_number_beyond_64_bits_is_out_of_range_and_no_text() {
+        let whole = "whole numbers go from -9223372036854775808 to 18446744073709551615";
+        for (assignment, range) in [
+            ("train.steps=99999999999999999999", whole),
+            ("train.steps=-99999999999999999999", whole),
+            ("train.steps=0xfffffffffffffffff", whole),
+            ("optim.lr=100000000000000000000", whole),
+            ("model.cutoffs=[3, 99999999999999999999]", whole),
+            ("optim.lr=1e999", "numbers go from -1.8e308 to 1.8e308"),
+        ] {
+            let (key, value) = assignment.split_once('=').unwrap();
+            let error = fails(&[assignment]);
+            assert!(
+                error.starts_with(&format!("`{key}` = {value} is invalid: number out of range: ")),
+                "{error}"
+            );
+            assert!(error.ends_with(range), "{error}");
+        }
+        let digits = "run.dir=99999999999999999999";
+        assert_eq!(MODELS.load(None, &overrides(&[digits])).unwrap().config.run.dir, "99999999999999999999");
+        let stored = serde_json::from_str(r#"{"train": {"steps": 99999999999999999999}}"#).unwrap();
+        let error = MODELS.from_json(&stored, "the checkpoint").unwrap_err().to_string();
+        let range = "number out of range: 1e+20, expected a whole number from 0 to 18446744073709551615";
+        assert!(error.contains("`train.steps` in the checkpoint") && error.ends_with(range), "{error}");
     }
 }

@@ -17,7 +17,7 @@ use crate::model::{KnownModels, Models};
 use crate::range::{self, Range};
 use crate::reference::Section;
 use crate::tables::sections_of;
-use crate::{Config, ConfigError};
+use crate::{Config, ConfigError, toml_text};
 
 pub use space::{Condition, Parameter, Scale, Space};
 
@@ -168,7 +168,7 @@ impl Study {
     pub fn load(models: &'static Models, path: &Path, overrides: &[String]) -> Result<Self, ConfigError> {
         let text = read_text(path)?;
         let wrong = |message: String| ConfigError::Syntax { origin: path.display().to_string(), message };
-        let mut file: StudyFile = toml::from_str(&text).map_err(|e| wrong(e.to_string()))?;
+        let mut file: StudyFile = toml_text::parse(&text, &path.display().to_string())?;
         file.recipe = path.parent().unwrap_or(Path::new(".")).join(&file.recipe);
         file.check(models, overrides, &wrong)
     }

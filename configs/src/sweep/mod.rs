@@ -19,7 +19,7 @@ use crate::range::Range;
 use crate::reference::Section;
 use crate::tables::sections_of;
 use crate::unique::check_unique;
-use crate::{Config, ConfigError, advice};
+use crate::{Config, ConfigError, advice, toml_text};
 
 pub use evaluate::{Evaluate, EvaluatedBy, Evaluation, Lengths, OF_PASSES, Protocol, Protocols, Unit};
 
@@ -255,7 +255,7 @@ impl Sweep {
     pub fn load(models: &'static Models, path: &Path, overrides: &[String]) -> Result<Self, ConfigError> {
         let text = read_text(path)?;
         let wrong = |message: String| ConfigError::Syntax { origin: path.display().to_string(), message };
-        let mut file: SweepFile = toml::from_str(&text).map_err(|e| wrong(e.to_string()))?;
+        let mut file: SweepFile = toml_text::parse(&text, &path.display().to_string())?;
         file.recipe = path.parent().unwrap_or(Path::new(".")).join(&file.recipe);
         file.expand(models, overrides, &wrong)
     }
