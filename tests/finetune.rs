@@ -347,6 +347,34 @@ fn columns_are_told_and_files_of_other_tasks_refused() {
 }
 
 #[test]
+fn splits_without_labels_are_answered_and_not_scored() {
+    let place = Workplace::new();
+    let rows = |labels: &[i32]| -> String {
+        let row = |(i, label): (usize, &i32)| {
+            format!("{}\n", json!({ "sentence": format!("past memory {i}"), "label": label, "idx": i }))
+        };
+        labels.iter().enumerate().map(row).collect()
+    };
+    let labelled = rows(&[0, 1].repeat(8));
+    for folder in ["scored", "unscored"] {
+        write(&place, &format!("{folder}/train.jsonl"), &labelled);
+        write(&place, &format!("{folder}/test.jsonl"), &rows(&[-1; 5]));
+    }
+    write(&place, "scored/dev.jsonl", &labelled);
+    for (folder, scored) in [("scored", json!("dev")), ("unscored", Value::Null)] {
+        let run = format!("{folder}-run");
+        let output = finish(alone(&on_task(&place, &run, "text", folder, &["task.epochs=1"])));
+        assert!(output.status.success(), "{}", stderr(&output));
+        assert!(stderr(&output).contains("answered and not scored: 5 rows"), "{}", stderr(&output));
+        let scores = json_at(&place.path(&run).join("predictions/scores.json"));
+        assert_eq!((&scores[0]["split"], scores.as_array().unwrap().len()), (&scored, scored.is_string() as usize));
+        let answers = fs::read_to_string(place.path(&run).join("predictions/text-test.tsv")).unwrap();
+        let answers: Vec<&str> = answers.lines().skip(1).filter_map(|line| line.split('\t').nth(1)).collect();
+        assert!(answers.len() == 5 && answers.iter().all(|answer| ["0", "1"].contains(answer)), "{answers:?}");
+    }
+}
+
+#[test]
 fn the_best_model_of_a_run_is_the_run() {
     let place = Workplace::new();
     let result = succeed(alone(&place.finetune("run", &["task.epochs=4", "eval.every=10", "optim.lr=0.05"])));

@@ -67,10 +67,12 @@ pub struct TaskConfig {
     pub patience: u64,
     /// Metric that checkpoints are chosen by; empty for the task's first.
     pub metric: String,
-    /// Leave out lines and records that cannot be used, and count them, instead of failing (65).
+    /// Leave out lines and records that cannot be used, and count them, instead of failing (65). What is scored keeps every
+    /// record whose label is known.
     pub skip_bad: bool,
     /// Names of the labels in their order; empty for the task's own. Of `text` and `conll` these are what the training
-    /// file holds; to evaluate without that file, name them.
+    /// file holds; to evaluate without that file, name them. `-1`, which usually marks what has no label, is a class where it
+    /// is named.
     pub labels: Vec<String>,
     /// Of `text` and `text-regression`: column of the text, by name, or by number from 0; empty for the one that is
     /// found.

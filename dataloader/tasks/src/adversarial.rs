@@ -4,19 +4,23 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use segue_data_error::DataError;
+use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::data::{Split, TaskData};
 use super::example::{Kind, Target};
-use super::json::{Lines, without_place};
+use super::gold::{Gold, Told};
+use super::json::{Lines, Name, without_place};
 use super::labels::Labels;
 use super::open::{Request, first_there, nothing_read};
 use super::rows::{Asked, encode_each, split_of};
-use super::table::without_bom;
+use super::table::{cell_of, without_bom};
 
 /// The release's name of its file, and that of the copy with what was changed in each row.
 const FILES: &[&str] = &["dev.json", "dev_ann.json"];
+/// What is scored.
+const DEV: &str = "dev";
 /// The folder beside GLUE's.
 const FOLDER: &str = "AdvGLUE";
 
@@ -118,40 +122,59 @@ impl Adversarial {
                     format!("it has no list `{key}`: is it AdvGLUE's file?"),
                 ));
             };
-            let mut sieve = request.sieve();
-            let mut asked = Vec::with_capacity(rows.len());
+            let mut sieve = request.sieve_of(DEV);
+            let mut read = Vec::with_capacity(rows.len());
             let mut lines = Lines::of(text);
             for (number, row) in rows.into_iter().enumerate() {
                 let line = lines.next(row);
-                let row = self.asked(number, line, row, labels);
                 let named = |why| DataError::record(&path, format!("line {line}, {key} {number}"), why);
-                asked.extend(sieve.keep(row.map_err(named))?);
+                read.extend(sieve.keep(self.asked(number, line, row).map_err(named))?);
             }
             let bad = |asked: &Asked, why: String| {
                 DataError::record(&path, format!("line {}, {key} {}", asked.line, asked.index), why)
             };
+            let mut told = Gold::new(Told::Labels, read.iter().map(|(_, label)| label.as_str()));
+            let mut asked = Vec::with_capacity(read.len());
+            for (mut row, label) in read {
+                let gold = |label: &str| self.gold(label, labels);
+                if let Some(gold) = told.of(&label, row.line, gold, |why| bad(&row, why), &mut sieve)? {
+                    row.gold = gold;
+                    asked.push(row);
+                }
+            }
+            told.note(&mut sieve);
             let encoded = encode_each(request, asked, &mut sieve, bad, &path)?;
-            let name = if self.keys.len() > 1 { format!("dev-{key}") } else { "dev".into() };
+            let name = if self.keys.len() > 1 { format!("{DEV}-{key}") } else { DEV.into() };
             splits.push(split_of(&name, encoded, fingerprint.clone(), sieve));
         }
         Ok(splits)
     }
 
-    fn asked(&self, number: usize, line: u64, row: &RawValue, labels: &Labels) -> Result<Asked, String> {
+    /// A row, and what stands in the place of its label.
+    fn asked(&self, number: usize, line: u64, row: &RawValue) -> Result<(Asked, String), String> {
+        #[derive(Deserialize)]
+        struct Numbered {
+            idx: Option<Name>,
+        }
+        let Numbered { idx } = serde_json::from_str(row.get()).map_err(|e| without_place(&e))?;
         let row: Value = serde_json::from_str(row.get()).map_err(|e| without_place(&e))?;
         let text = |key: &str| {
             let text = row.get(key).and_then(Value::as_str).map(str::to_owned);
             text.ok_or_else(|| format!("it has no text `{key}`"))
         };
-        let place =
-            row.get("label").and_then(Value::as_u64).and_then(|label| self.numbers.get(label as usize));
-        let place = place.ok_or_else(|| format!("its label is not a number below {}", self.numbers.len()))?;
-        Ok(Asked {
+        let asked = Asked {
             line,
-            index: row.get("idx").map_or_else(|| number.to_string(), Value::to_string),
+            index: idx.map_or_else(|| number.to_string(), String::from),
             first: text(self.first)?,
             second: self.second.map(text).transpose()?,
-            gold: Target::Class(labels.number(self.labels[*place as usize])?),
-        })
+            gold: Target::Unknown,
+        };
+        Ok((asked, cell_of(row.get("label").cloned())))
+    }
+
+    fn gold(&self, label: &str, labels: &Labels) -> Result<Target, String> {
+        let place = label.parse::<usize>().ok().and_then(|label| self.numbers.get(label));
+        let place = place.ok_or_else(|| format!("its label is not a number below {}", self.numbers.len()))?;
+        Ok(Target::Class(labels.number(self.labels[*place as usize])?))
     }
 }

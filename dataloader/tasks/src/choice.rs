@@ -8,10 +8,12 @@ use serde_json::Value;
 
 use super::data::{Split, TaskData};
 use super::example::Kind;
+use super::json::Name;
+use super::labels::is_missing;
 use super::open::{Request, first_there, named, nothing_read};
 use super::packed::read_unpacked;
 use super::questions::{Article, Question, of_letter, split_of};
-use super::table::{lines, without_bom};
+use super::table::{cell_of, lines, without_bom};
 
 const TRAIN: &[&str] = &["train"];
 const DEV: &[&str] = &["dev", "valid", "validation"];
@@ -29,8 +31,8 @@ struct ChoiceLine {
     /// Number of the right option from 0, its text or its letter.
     #[serde(alias = "label")]
     answer: Option<Value>,
-    id: Option<String>,
-    group: Option<String>,
+    id: Option<Name>,
+    group: Option<Name>,
 }
 
 pub(super) fn open(request: &Request<'_>) -> Result<TaskData, DataError> {
@@ -55,7 +57,7 @@ pub(super) fn open(request: &Request<'_>) -> Result<TaskData, DataError> {
 
 fn read(request: &Request<'_>, name: &str, path: &Path) -> Result<Split, DataError> {
     let bytes = read_unpacked(path)?;
-    let mut sieve = request.sieve();
+    let mut sieve = request.sieve_of(name);
     let mut articles = Vec::new();
     for (line, text) in lines(path, without_bom(&bytes), &mut sieve)? {
         let article =
@@ -69,18 +71,23 @@ fn article(path: &Path, at: u64, number: usize, text: &str) -> Result<Article, S
     let line: ChoiceLine = serde_json::from_str(text).map_err(|e| {
         format!("it is not a JSON object with `context`, `question`, `options` and `answer`: {e}")
     })?;
-    let answer = line.answer.map(|answer| {
-        let place = place(&answer, &line.options);
-        place.ok_or_else(|| format!("answer {answer} is not one of its {} options", line.options.len()))
-    });
     let question = Question {
-        index: line.id.unwrap_or_else(|| number.to_string()),
+        index: line.id.map_or_else(|| number.to_string(), String::from),
         text: line.question,
-        options: line.options.clone(),
-        answer: answer.transpose()?,
-        group: line.group,
+        answer: line.answer.map_or(Ok(None), |answer| told(&answer, &line.options)),
+        options: line.options,
+        group: line.group.map(String::from),
     };
     Ok(Article { path: path.into(), line: at, passage: line.context, questions: vec![question] })
+}
+
+/// The place of the right option; none where a mark for no answer stands.
+fn told(answer: &Value, options: &[String]) -> Result<Option<u32>, String> {
+    match place(answer, options) {
+        None if is_missing(&cell_of(Some(answer.clone()))) => Ok(None),
+        None => Err(format!("answer {answer} is not one of its {} options", options.len())),
+        place => Ok(place),
+    }
 }
 
 fn place(answer: &Value, options: &[String]) -> Option<u32> {
@@ -105,8 +112,27 @@ mod tests {
         assert_eq!((of(2.into()), of("x".into()), of("C".into())), (Some(2), Some(1), Some(2)));
         // A text that is an option comes before a letter.
         assert_eq!((of("B".into()), of(3.into()), of("D".into())), (Some(0), None, None));
-        let why =
-            article("a".as_ref(), 1, 0, r#"{"context": "c", "options": ["x"], "answer": 1.5}"#).unwrap_err();
+        let why = told(&serde_json::json!(1.5), &options[..1]).unwrap_err();
         assert_eq!(why, "answer 1.5 is not one of its 1 options");
+    }
+
+    #[test]
+    fn marks_for_no_answer_are_none_where_they_are_no_option() {
+        let options = ["x".to_string(), "-1".into()];
+        for mark in [Value::Null, "".into(), (-1).into(), (-1.0).into(), (-100).into()] {
+            assert_eq!(told(&mark, &options), Ok(None), "{mark}");
+        }
+        assert_eq!(
+            (told(&"-1".into(), &options), told(&"-1".into(), &options[..1])),
+            (Ok(Some(1)), Ok(None))
+        );
+        assert!(told(&2.into(), &options).is_err());
+    }
+
+    #[test]
+    fn names_and_groups_may_be_whole_numbers() {
+        let line = r#"{"context": "c", "options": ["x", "y"], "id": 9007199254740993, "group": 7}"#;
+        let question = &article("a".as_ref(), 1, 0, line).unwrap().questions[0];
+        assert_eq!((question.index.as_str(), question.group.as_deref()), ("9007199254740993", Some("7")));
     }
 }

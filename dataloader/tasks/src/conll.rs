@@ -4,15 +4,16 @@
 use std::fs;
 use std::path::Path;
 
+use segue_configs::counted;
 use segue_data_error::DataError;
 use segue_tokenizer::{Encoder, TokenizerKind};
 
 use super::data::{Records, Split, TaggedSentence, TaskData};
-use super::example::{Example, Kind, Target};
-use super::labels::Labels;
+use super::example::{Example, Kind, Sequence, Target};
+use super::labels::{Labels, is_mark, no_label, unscored};
 use super::open::{Request, first_there, nothing_read};
 use super::rows::encode_all;
-use super::sieve::Sieve;
+use super::sieve::{Role, Sieve};
 use super::table::without_bom;
 
 const TRAIN: &[&str] = &["train.txt", "train.conll", "train.tsv", "eng.train"];
@@ -21,6 +22,8 @@ const DEV: &[&str] =
 const TEST: &[&str] = &["test.txt", "test.conll", "test.tsv", "testb.txt", "eng.testb"];
 /// The word of lines between documents.
 const DOCUMENT: &str = "-DOCSTART-";
+/// Words without pieces that a message lists.
+const LISTED: usize = 5;
 /// The label of words that are nothing; it comes first.
 const OUTSIDE: &str = "O";
 
@@ -30,6 +33,13 @@ struct Sentence {
     line: u64,
     words: Vec<String>,
     labels: Vec<String>,
+}
+
+impl Sentence {
+    /// Its labels with the line where it begins.
+    fn told(&self) -> impl Iterator<Item = (u64, &str)> + Clone {
+        self.labels.iter().map(|label| (self.line, label.as_str()))
+    }
 }
 
 pub(super) fn open(request: &Request<'_>) -> Result<TaskData, DataError> {
@@ -66,44 +76,111 @@ pub(super) fn open(request: &Request<'_>) -> Result<TaskData, DataError> {
 fn collected(request: &Request<'_>, path: &Path) -> Result<Labels, DataError> {
     let bytes = fs::read(path).map_err(|e| DataError::read(path, e))?;
     let sentences = sentences(path, &bytes, true, &mut request.sieve())?;
-    let all = sentences.iter().flat_map(|sentence| sentence.labels.iter().map(String::as_str));
-    let mut names = Labels::collected(all).names;
+    let labels = Labels::of_training(sentences.iter().flat_map(Sentence::told));
+    let mut names = labels.map_err(|(line, why)| DataError::line(path, line, why))?.names;
     names.sort_by_key(|name| name != OUTSIDE);
     Ok(Labels::new(names))
 }
 
 fn read(request: &Request<'_>, name: &str, path: &Path, labels: &Labels) -> Result<Split, DataError> {
     let bytes = fs::read(path).map_err(|e| DataError::read(path, e))?;
-    let mut sieve = request.sieve();
-    let sentences = sentences(path, &bytes, name != "test", &mut sieve)?;
+    let mut sieve = request.sieve_of(name);
+    let mut sentences = sentences(path, &bytes, name != "test", &mut sieve)?;
+    if sieve.role() != Role::Learnt {
+        sentences = without_marks(sentences, labels, &mut sieve);
+    }
+    let bad = |sentence: &Sentence, why| DataError::line(path, sentence.line, why);
     let encoded = encode_all(request, &sentences, |encoder, sentence| {
-        encode(request, encoder, sentence, labels).map_err(|(line, why)| DataError::line(path, line, why))
+        encode(request, encoder, sentence).map_err(|why| bad(sentence, why))
     });
-    let (mut examples, mut records) = (Vec::new(), Vec::new());
-    for result in encoded {
-        if let Some((example, record)) = sieve.keep(result)? {
-            examples.push(example);
-            records.push(record);
-        }
+    let (mut examples, mut records, mut all_lost) = (Vec::new(), Vec::new(), Vec::new());
+    for (sentence, result) in sentences.iter().zip(encoded) {
+        let Some((sequence, positions, lost)) = sieve.keep(result)? else { continue };
+        let gold: Result<Vec<u32>, String> =
+            sentence.labels.iter().map(|label| number(labels, label)).collect();
+        let gold = sieve.keep(gold.map_err(|why| bad(sentence, why)))?;
+        // For others to score it is answered all the same.
+        let unscored = || (sieve.role() == Role::Answered).then(Vec::new);
+        let Some(gold) = gold.or_else(unscored) else { continue };
+        let target = target(&gold, &positions, sequence.ids.len());
+        examples.push(Example { sequences: vec![sequence], target });
+        records.push(TaggedSentence { words: sentence.words.clone(), gold, positions });
+        all_lost.push(lost);
     }
     if examples.is_empty() {
-        return Err(DataError::line(path, 1, "no sentence of the file can be used"));
+        return Err(sieve.nothing(path, "no sentence of the file can be used"));
     }
-    note_lost(&records, &mut sieve);
+    note_lost(&all_lost, &mut sieve);
     let fingerprint = blake3::hash(&bytes).to_hex().to_string();
     let (records, skipped) = (Records::Sentences(records), sieve.done());
     Ok(Split { name: name.into(), examples, records, skipped, fingerprint, submission: None })
 }
 
-fn note_lost(sentences: &[TaggedSentence], sieve: &mut Sieve) {
-    let lost = |sentence: &TaggedSentence| sentence.positions.iter().filter(|place| place.is_none()).count();
-    let words: usize = sentences.iter().map(lost).sum();
+/// The sentences without the labels of those that have marks alone, where all do or others score them. A file of marks alone
+/// has no labels, whatever else -1 may be.
+fn without_marks(mut sentences: Vec<Sentence>, labels: &Labels, sieve: &mut Sieve) -> Vec<Sentence> {
+    let untold = sentences.iter().flat_map(|sentence| &sentence.labels).all(|label| is_mark(label));
+    let unscored_ones = sieve.role() == Role::Answered;
+    let marks = |label: &String| is_mark(label) && (untold || unscored_ones && labels.number(label).is_err());
+    let mut unlabelled = Vec::new();
+    for sentence in sentences.iter_mut().filter(|sentence| !sentence.labels.is_empty()) {
+        if sentence.labels.iter().all(marks) {
+            sentence.labels.clear();
+            unlabelled.push(sentence.line);
+        }
+    }
+    if let Some(note) = unscored("sentence", "a label", &unlabelled, sentences.len()) {
+        sieve.note(note);
+    }
+    sentences
+}
+
+fn number(labels: &Labels, label: &str) -> Result<u32, String> {
+    labels.number(label).map_err(|why| if is_mark(label) { no_label(label, "label") } else { why })
+}
+
+/// Words of a sentence that have no place in its sequence.
+#[derive(Debug, Default)]
+struct Lost {
+    /// How many lie behind its end.
+    cut: usize,
+    /// Those that the vocabulary makes nothing of.
+    without_pieces: Vec<String>,
+}
+
+fn note_lost(sentences: &[Lost], sieve: &mut Sieve) {
+    let count = |lost: fn(&Lost) -> usize| -> (usize, usize) {
+        let counts = || sentences.iter().map(lost).filter(|count| *count > 0);
+        (counts().sum(), counts().count())
+    };
+    let (words, cut) = count(|lost| lost.cut);
     if words > 0 {
-        let cut = sentences.iter().filter(|sentence| lost(sentence) > 0).count();
         sieve.note(format!(
             "{words} words of {cut} sentences did not fit and are answered {OUTSIDE}; raise train.segment \
              to read them"
         ));
+    }
+    let (words, of) = count(|lost| lost.without_pieces.len());
+    if words > 0 {
+        let mut different: Vec<&String> = sentences.iter().flat_map(|lost| &lost.without_pieces).collect();
+        different.sort_unstable();
+        different.dedup();
+        let more = if different.len() > LISTED { ", .." } else { "" };
+        let first: Vec<String> = different.into_iter().take(LISTED).map(|word| visible(word)).collect();
+        sieve.note(format!(
+            "without a piece in the vocabulary, answered {OUTSIDE}: {} of {} ({}{more})",
+            counted(words, "word"),
+            counted(of, "sentence"),
+            first.join(", ")
+        ));
+    }
+}
+
+/// A word by its characters, or by their numbers where one of them may not be seen.
+fn visible(word: &str) -> String {
+    match word.chars().all(|c| c.is_alphanumeric() || c.is_ascii_graphic()) {
+        true => format!("`{word}`"),
+        false => word.chars().map(|c| format!("U+{:04X}", c as u32)).collect::<Vec<_>>().join(" "),
     }
 }
 
@@ -169,44 +246,46 @@ fn sentence(lines: &[(u64, &[u8])], labelled: bool) -> Result<Option<Sentence>, 
     Ok((!words.is_empty()).then_some(Sentence { line, words, labels }))
 }
 
-/// A sentence as a sequence; the label of a word stands at its first piece.
+/// A sentence as a sequence, where in it each word begins, and which words have no place.
 fn encode(
     request: &Request<'_>,
     encoder: &mut Encoder<'_>,
     sentence: &Sentence,
-    labels: &Labels,
-) -> Result<(Example, TaggedSentence), (u64, String)> {
-    let at_line = |why| (sentence.line, why);
+) -> Result<(Sequence, Vec<Option<u32>>, Lost), String> {
     let spaces = matches!(request.tokenizer.kind(), TokenizerKind::Byte | TokenizerKind::Char);
     let (mut ids, mut starts) = (Vec::new(), Vec::with_capacity(sentence.words.len()));
+    let mut lost = Lost::default();
     for (place, word) in sentence.words.iter().enumerate() {
         let (before, text) = (ids.len(), if place == 0 { word.clone() } else { format!(" {word}") });
-        let failed = |why| at_line(format!("the tokenizer fails on `{word}`: {why}"));
+        let failed = |why| format!("the tokenizer fails on `{word}`: {why}");
         encoder.encode(&text, &mut ids).map_err(failed)?;
         // Where the space is a token of its own, the word begins after it.
         let start = before + usize::from(spaces && place > 0);
         starts.push(Some(start).filter(|start| *start < ids.len()));
+        if start >= ids.len() {
+            lost.without_pieces.push(word.clone());
+        }
     }
-    let gold: Result<Vec<u32>, String> = sentence.labels.iter().map(|label| labels.number(label)).collect();
-    let gold = gold.map_err(at_line)?;
     let sequence = request.template.single(&ids);
     let room = sequence.ids.len() - 2;
     let fits = |start: &Option<usize>| start.filter(|start| *start < room).map(|start| start as u32);
     let positions: Vec<Option<u32>> = starts.iter().map(fits).collect();
-    let target = match gold.is_empty() {
-        true => Target::Unknown,
-        false => {
-            let mut tags = vec![None; sequence.ids.len()];
-            for (position, label) in positions.iter().zip(&gold) {
-                if let Some(position) = position {
-                    tags[*position as usize] = Some(*label);
-                }
-            }
-            Target::Tags(tags)
+    lost.cut = starts.iter().flatten().filter(|start| **start >= room).count();
+    Ok((sequence, positions, lost))
+}
+
+/// The label of a word stands at its first piece.
+fn target(gold: &[u32], positions: &[Option<u32>], length: usize) -> Target {
+    if gold.is_empty() {
+        return Target::Unknown;
+    }
+    let mut tags = vec![None; length];
+    for (position, label) in positions.iter().zip(gold) {
+        if let Some(position) = position {
+            tags[*position as usize] = Some(*label);
         }
-    };
-    let example = Example { sequences: vec![sequence], target };
-    Ok((example, TaggedSentence { words: sentence.words.clone(), gold, positions }))
+    }
+    Target::Tags(tags)
 }
 
 #[cfg(test)]

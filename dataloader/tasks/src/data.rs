@@ -29,7 +29,7 @@ pub struct TaskData {
     pub train: Option<Split>,
     /// What is scored, MNLI's both sets one after the other.
     pub dev: Vec<Split>,
-    /// What is answered for others to score.
+    /// What is answered for others to score, and what nobody can score.
     pub test: Vec<Split>,
 }
 
@@ -48,6 +48,30 @@ pub struct Split {
     pub fingerprint: String,
     /// Name of the file that a leaderboard wants the answers in, where there is one.
     pub submission: Option<String>,
+}
+
+impl Split {
+    /// Whether it is told of any record what is right.
+    pub fn is_told(&self) -> bool {
+        match &self.records {
+            Records::Rows(rows) => rows.iter().any(|row| row.gold != Target::Unknown),
+            Records::Sentences(sentences) => sentences.iter().any(|sentence| !sentence.gold.is_empty()),
+            Records::Questions(all) => all.questions.iter().any(|question| question.impossible.is_some()),
+            Records::Rankings(rankings) => rankings.queries.iter().any(|query| !query.judged.is_empty()),
+        }
+    }
+}
+
+impl TaskData {
+    /// Moves the splits that nothing can be scored on to those that are answered alone. A file that served for both
+    /// stays there once.
+    pub(crate) fn set_apart(mut self) -> TaskData {
+        let (told, untold): (Vec<Split>, Vec<Split>) = self.dev.into_iter().partition(Split::is_told);
+        let is_there = |split: &Split| self.test.iter().any(|test| test.fingerprint == split.fingerprint);
+        let moved: Vec<Split> = untold.into_iter().filter(|split| !is_there(split)).collect();
+        self.test.extend(moved);
+        TaskData { dev: told, ..self }
+    }
 }
 
 /// What was asked, one entry for each answer wanted.
@@ -85,7 +109,7 @@ pub struct TaggedSentence {
     pub words: Vec<String>,
     /// Number of each word's label; empty where labels are not told.
     pub gold: Vec<u32>,
-    /// Where each word begins in the sequence; none for words that did not fit.
+    /// Where each word begins in the sequence; none for words that did not fit, or that have no piece.
     pub positions: Vec<Option<u32>>,
 }
 
@@ -105,10 +129,10 @@ pub enum Answer {
 /// What could not be used and was left out, as `task.skip_bad` allows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Skipped {
-    /// How many lines or records.
+    /// How many lines or records are not learnt from, or not scored.
     pub count: u64,
     /// The first few: file, line and what is wrong.
     pub first: Vec<String>,
-    /// What else is to be known of the split, in words: rows without a competitor, words that did not fit.
+    /// What else is to be known of the split, in words: rows without a competitor or a label, words that did not fit.
     pub notes: Vec<String>,
 }

@@ -7,7 +7,8 @@ use segue_data_error::DataError;
 
 use super::data::{Split, TaskData};
 use super::example::{Kind, Target};
-use super::labels::Labels;
+use super::gold::{Gold, Told};
+use super::labels::{Labels, is_missing};
 use super::open::{Request, first_there, nothing_read};
 use super::ranking;
 use super::rows::{Asked, encode_rows, split_of};
@@ -303,7 +304,7 @@ impl Glue {
         ranked: Option<u32>,
         labelled: Labelled,
     ) -> Result<Split, DataError> {
-        let mut sieve = request.sieve();
+        let mut sieve = request.sieve_of(part.name);
         let header = |cells: &[String]| self.first.0.iter().any(|name| cells.iter().any(|cell| cell == name));
         let mut table = Table::read(&path, header, &mut sieve)?;
         self.check_width(&table, labelled)?;
@@ -352,17 +353,23 @@ impl Glue {
         let second = self.second.as_ref().map(|column| column.place(table)).transpose()?;
         let label = match labelled {
             Labelled::Always => Some(self.label.place(table)?),
-            Labelled::WhereTold => self.label.place(table).ok(),
+            Labelled::WhereTold => {
+                self.label.place(table).ok().filter(|place| self.tells(table, *place, labels))
+            }
         };
         let index = table.column(&["index", "id"]);
         let mut asked = Vec::with_capacity(table.rows.len());
+        let cells = table.rows.iter().filter_map(|row| Some(row.cells[label?].as_str()));
+        let mut told = Gold::new(Told::Labels, cells);
         for (number, row) in table.rows.iter().enumerate() {
-            let gold = match label.map(|place| self.gold(&row.cells[place], labels)) {
-                None => Ok(Target::Unknown),
-                Some(Err(_)) if labelled == Labelled::WhereTold => Ok(Target::Unknown),
-                Some(gold) => gold.map_err(|why| table.bad(row.line, why)),
+            let gold = match label.map(|place| &row.cells[place]) {
+                None => Some(Target::Unknown),
+                Some(cell) => {
+                    let bad = |why| table.bad(row.line, why);
+                    told.of(cell, row.line, |cell| self.gold(cell, labels), bad, sieve)?
+                }
             };
-            let Some(gold) = sieve.keep(gold)? else { continue };
+            let Some(gold) = gold else { continue };
             asked.push(Asked {
                 line: row.line,
                 index: index.map_or_else(|| number.to_string(), |place| row.cells[place].clone()),
@@ -371,7 +378,14 @@ impl Glue {
                 gold,
             });
         }
+        told.note(sieve);
         Ok(asked)
+    }
+
+    /// Whether a column where labels may stand has any, or marks for none: of a file without a header it may be another.
+    fn tells(&self, table: &Table, place: usize, labels: &Labels) -> bool {
+        let mut cells = table.rows.iter().map(|row| row.cells[place].as_str());
+        cells.clone().any(|cell| self.gold(cell, labels).is_ok()) || cells.all(is_missing)
     }
 
     fn gold(&self, text: &str, labels: &Labels) -> Result<Target, String> {

@@ -1,6 +1,35 @@
 //! Elements of a JSON file, parsed one by one, so that a broken one can be named and skipped.
 
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
+
+/// What a file calls a record: a text, or a whole number by its digits, however many they are.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Name(String);
+
+impl From<Name> for String {
+    fn from(name: Name) -> String {
+        name.0
+    }
+}
+
+impl<'de> Deserialize<'de> for Name {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Name, D::Error> {
+        let raw = Box::<RawValue>::deserialize(from)?;
+        match raw.get() {
+            text if text.starts_with('"') => serde_json::from_str(text).map(Name).map_err(D::Error::custom),
+            digits if is_whole(digits) => Ok(Name(digits.into())),
+            _ => Err(D::Error::custom("a name is a text or a whole number")),
+        }
+    }
+}
+
+/// Whether a JSON value is a number without fraction and exponent.
+pub(super) fn is_whole(value: &str) -> bool {
+    let digits = value.strip_prefix('-').unwrap_or(value);
+    !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
+}
 
 /// The lines that parts of a file begin on, for parts that are asked about in their order.
 pub(super) struct Lines<'a> {
@@ -41,6 +70,20 @@ mod tests {
         let parts: Vec<&RawValue> = serde_json::from_slice(file).unwrap();
         let mut lines = Lines::of(file);
         assert_eq!(parts.into_iter().map(|part| lines.next(part)).collect::<Vec<_>>(), [1, 1, 3, 5]);
+    }
+
+    #[test]
+    fn names_are_texts_or_the_digits_of_whole_numbers() {
+        let of = |json: &str| serde_json::from_str::<Name>(json).map(String::from);
+        for digits in
+            ["100", "-7", "9007199254740993", "18446744073709551616", "123456789012345678901234567890"]
+        {
+            assert_eq!(of(digits).unwrap(), digits);
+        }
+        assert_eq!(of(r#""a \u00e9""#).unwrap(), "a é");
+        for wrong in ["1.5", "1e3", "null", "true", "[1]", "{}"] {
+            assert!(of(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -1,7 +1,54 @@
 use ahash::AHashMap;
+use segue_configs::counted;
 
 /// Known labels that a message lists.
 const LISTED: usize = 20;
+/// Lines that a message lists.
+const LINES: usize = 5;
+/// Numbers that stand in the place of a label that nobody knows: data sets of Hugging Face's hub have the first in their
+/// test files, and loss functions pass over the second.
+const MARKS: [f64; 2] = [-1.0, -100.0];
+
+/// Whether a cell marks that there is no label.
+pub(super) fn is_mark(cell: &str) -> bool {
+    as_number(cell).is_some_and(|number| MARKS.contains(&number))
+}
+
+/// Whether a cell has no label: it is empty, or a mark.
+pub(super) fn is_missing(cell: &str) -> bool {
+    cell.trim().is_empty() || is_mark(cell)
+}
+
+/// What is wrong with a record that is learnt from and has no label.
+pub(super) fn no_label(cell: &str, lacks: &str) -> String {
+    let what = match cell.trim() {
+        "" => format!("it has no {lacks}"),
+        mark => format!("its {lacks} is `{mark}`, which marks what has no {lacks}"),
+    };
+    format!("{what}\nhint: leave what has none out with task.skip_bad=true")
+}
+
+/// That some of `all` records, those that begin on `lines`, are not scored for want of a label, or of what else `lacks`
+/// says; none where all are scored.
+pub(super) fn unscored(what: &str, lacks: &str, lines: &[u64], all: usize) -> Option<String> {
+    let which = match lines.len() {
+        0 => return None,
+        count if count == all => counted(all, what),
+        count => format!("{count} of {} ({})", counted(all, what), listed(lines)),
+    };
+    Some(format!("without {lacks}, answered and not scored: {which}"))
+}
+
+/// `line 3`, or `lines 3, 5, 8, ..`.
+pub(super) fn listed(lines: &[u64]) -> String {
+    let more = if lines.len() > LINES { ", .." } else { "" };
+    let first = lines.iter().take(LINES).map(u64::to_string).collect::<Vec<_>>().join(", ");
+    format!("{} {first}{more}", if lines.len() == 1 { "line" } else { "lines" })
+}
+
+fn as_number(cell: &str) -> Option<f64> {
+    cell.trim().parse().ok().filter(|number: &f64| number.is_finite())
+}
 
 /// The labels of a task in their order, and the ways in which files spell them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,21 +79,55 @@ impl Labels {
         let mut known = ahash::AHashSet::new();
         names.extend(occurring.filter(|name| !name.is_empty() && known.insert(*name)));
         names.sort_unstable();
-        let number = |name: &&str| name.parse::<f64>().ok().filter(|number| number.is_finite());
-        if names.iter().all(|name| number(name).is_some()) {
-            names.sort_by(|a, b| number(a).unwrap_or(0.0).total_cmp(&number(b).unwrap_or(0.0)));
+        if names.iter().all(|name| as_number(name).is_some()) {
+            names.sort_by(|a, b| as_number(a).unwrap_or(0.0).total_cmp(&as_number(b).unwrap_or(0.0)));
         }
         Labels::new(names.into_iter().map(str::to_owned).collect())
+    }
+
+    /// The labels of a training file: all that occur, or why they cannot be told, with the line. `told`: the line of each
+    /// label. Whether -1 is a class or a mark for no label only its owner knows, unless it stands beside 1 alone, as
+    /// one of two classes does, or beside other numbers below 0.
+    pub(super) fn of_training<'a>(
+        told: impl Iterator<Item = (u64, &'a str)> + Clone,
+    ) -> Result<Labels, (u64, String)> {
+        let labels = Labels::collected(told.clone().map(|(_, label)| label));
+        let (marks, others): (Vec<&String>, Vec<&String>) =
+            labels.names.iter().partition(|name| is_mark(name));
+        let numbers: Vec<Option<f64>> = others.iter().map(|name| as_number(name)).collect();
+        let is_class = numbers == [Some(1.0)] || numbers.iter().flatten().any(|number| *number < 0.0);
+        let Some(mark) = marks.first().filter(|_| !is_class) else { return Ok(labels) };
+        let lines: Vec<u64> = told.filter(|(_, label)| is_mark(label)).map(|(line, _)| line).collect();
+        let first = lines.first().copied().unwrap_or(1);
+        if others.is_empty() {
+            let why = "which marks what has no label, so that there is nothing to learn";
+            return Err((first, format!("every label is `{mark}`, {why}")));
+        }
+        let known = Labels::new(others.into_iter().cloned().collect());
+        let why = format!(
+            "the label `{mark}` usually marks what has no label, and stands beside {} here: {}, {}\nhint: where \
+             it marks what has none, list the others in task.labels and leave it out with task.skip_bad=true; \
+             where it is a class, list it too",
+            known.in_words(),
+            counted(lines.len(), "time"),
+            listed(&lines)
+        );
+        Err((first, why))
+    }
+
+    /// The first of them, for a message.
+    fn in_words(&self) -> String {
+        let more = if self.names.len() > LISTED { ", .." } else { "" };
+        self.names.iter().take(LISTED).map(String::as_str).collect::<Vec<_>>().join(", ") + more
     }
 
     /// The number of a label as a file spells it, or what is wrong with it.
     pub(super) fn number(&self, spelling: &str) -> Result<u32, String> {
         self.numbers.get(spelling).copied().ok_or_else(|| {
-            let more = if self.names.len() > LISTED { ", .." } else { "" };
-            let known = self.names.iter().take(LISTED).map(String::as_str).collect::<Vec<_>>().join(", ");
             format!(
-                "unknown label `{spelling}`, expected one of {known}{more}\nhint: correct it, or list all \
-                 labels in task.labels"
+                "unknown label `{spelling}`, expected one of {}\nhint: correct it, or list all labels in \
+                 task.labels",
+                self.in_words()
             )
         })
     }
@@ -61,6 +142,28 @@ mod tests {
         let of = |names: &[&str]| Labels::collected(names.iter().copied()).names;
         assert_eq!(of(&["10", "9", "-1", "9"]), ["-1", "9", "10"]);
         assert_eq!(of(&["10", "9", "x", ""]), ["10", "9", "x"]);
+    }
+
+    #[test]
+    fn minus_one_is_a_class_only_where_it_can_be_nothing_else() {
+        let of = |labels: &[&str]| {
+            let told: Vec<(u64, &str)> = (2..).zip(labels.iter().copied()).collect();
+            Labels::of_training(told.iter().copied()).map(|labels| labels.names)
+        };
+        assert_eq!(of(&["1", "-1", "1"]).unwrap(), ["-1", "1"]);
+        assert_eq!(of(&["-1.0", "1.0"]).unwrap(), ["-1.0", "1.0"]);
+        assert_eq!(of(&["-2", "-1", "0", "1"]).unwrap(), ["-2", "-1", "0", "1"]);
+        assert_eq!(of(&["b", "", "a"]).unwrap(), ["a", "b"]);
+        for (labels, line, known) in [
+            (&["0", "-1", "1", "-1"][..], 3, "0, 1 here: 2 times, lines 3, 5"),
+            (&["pos", "neg", "-1"], 4, "neg, pos here: 1 time, line 4"),
+            (&["O", "-100", "B-PER"], 3, "B-PER, O here"),
+            (&["0", "-1"], 3, "0 here"),
+        ] {
+            let (at, why) = of(labels).unwrap_err();
+            assert!(at == line && why.contains(known) && why.contains("no label"), "{why}");
+        }
+        assert!(of(&["-1", "-1"]).unwrap_err().1.contains("every label is `-1`"));
     }
 
     #[test]

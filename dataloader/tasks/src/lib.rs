@@ -13,6 +13,7 @@ mod documents;
 mod dream;
 mod example;
 mod glue;
+mod gold;
 mod json;
 mod labels;
 mod open;

@@ -82,7 +82,8 @@ impl TaskData {
             ));
         }
         let template = Template::new(tokenizer, config.train.segment)?;
-        open(&Request { task, tokenizer, template, splits, seed: config.train.seed })
+        let data = open(&Request { task, tokenizer, template, splits, seed: config.train.seed })?;
+        Ok(data.set_apart())
     }
 
     /// Names of the tasks.
@@ -101,8 +102,14 @@ impl Request<'_> {
         Path::new(&self.task.data)
     }
 
+    /// For files of no split.
     pub(crate) fn sieve(&self) -> Sieve {
         Sieve::new(self.task.skip_bad)
+    }
+
+    /// For the files of a split.
+    pub(crate) fn sieve_of(&self, split: &str) -> Sieve {
+        Sieve::of_split(self.task.skip_bad, split)
     }
 
     /// That none of the files that may hold a split is there.

@@ -14,7 +14,7 @@ const OUTSIDE: &str = "O";
 ///
 /// Of rows: a header `index<TAB>prediction`, then a line a row, with the name of a label, a number, or the letter of an
 /// option. Of sentences: `word label prediction`, without the middle where labels are not told, and a blank line after
-/// each. Words that did not fit in a sequence are `O`.
+/// each. Words that did not fit in a sequence, or have no piece in the vocabulary, are `O`.
 ///
 /// # Errors
 ///

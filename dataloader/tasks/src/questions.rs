@@ -6,9 +6,10 @@ use segue_data_error::DataError;
 use segue_tokenizer::Encoder;
 
 use super::data::{Records, Row, Split};
-use super::example::{Example, Target};
+use super::example::{Example, Sequence, Target};
+use super::gold::{Gold, Told};
 use super::open::Request;
-use super::rows::{encode_all, ids};
+use super::rows::{encode_all, ids_or_none};
 use super::sieve::Sieve;
 
 /// A passage and what is asked about it.
@@ -27,9 +28,21 @@ pub(super) struct Question {
     pub(super) index: String,
     pub(super) text: String,
     pub(super) options: Vec<String>,
-    /// Number of the right option.
-    pub(super) answer: Option<u32>,
+    /// Number of the right option, where it is told, or what is wrong with it.
+    pub(super) answer: Result<Option<u32>, String>,
     pub(super) group: Option<String>,
+}
+
+impl Question {
+    /// What stands for its answer: nothing where none is told.
+    fn told(&self) -> &str {
+        if self.answer == Ok(None) { "" } else { "told" }
+    }
+
+    /// What is right, or what is wrong with its answer.
+    fn target(&self) -> Result<Target, String> {
+        self.answer.clone().map(|answer| answer.map_or(Target::Unknown, Target::Option))
+    }
 }
 
 /// The split of some articles that were read from `from`.
@@ -43,50 +56,63 @@ pub(super) fn split_of(
 ) -> Result<Split, DataError> {
     let encoded = encode_all(request, articles, |encoder, article| encode(request, encoder, article));
     let (mut examples, mut rows) = (Vec::new(), Vec::new());
-    let asked = articles.iter().flat_map(|article| &article.questions);
-    for (question, example) in asked.zip(encoded.into_iter().flatten()) {
-        let Some(example) = sieve.keep(example)? else { continue };
+    let asked = articles.iter().flat_map(|article| article.questions.iter().map(move |q| (article, q)));
+    let all = articles.iter().flat_map(|article| &article.questions);
+    let mut told = Gold::new(Told::Answers, all.map(Question::told));
+    for ((article, question), (sequences, wrong)) in asked.zip(encoded.into_iter().flatten()) {
+        let bad = |why: String| {
+            let place = format!("line {}, question {}", article.line, question.index);
+            DataError::record(&article.path, place, why)
+        };
+        if sequences.len() < 2 {
+            let count = question.options.len();
+            sieve.refuse(bad(format!("it has {count} options, and needs two or more")))?;
+            continue;
+        }
+        if let Some(why) = wrong
+            && !sieve.spare(bad(why))?
+        {
+            continue;
+        }
+        let target = told.of(question.told(), article.line, |_| question.target(), bad, &mut sieve)?;
+        let Some(target) = target else { continue };
         rows.push(Row {
             index: question.index.clone(),
             example: examples.len() as u32,
             sequence: 0,
-            gold: example.target.clone(),
+            gold: target.clone(),
             group: question.group.clone(),
         });
-        examples.push(example);
+        examples.push(Example { sequences, target });
     }
     if examples.is_empty() {
-        let why = "no question can be used\nhint: run without task.skip_bad to see why";
-        return Err(DataError::line(from, 1, why));
+        return Err(sieve.nothing(from, "no question can be used"));
     }
+    told.note(&mut sieve);
     let (records, skipped) = (Records::Rows(rows), sieve.done());
     Ok(Split { name: name.into(), examples, records, skipped, fingerprint, submission: None })
 }
 
-/// The examples of an article's questions.
+/// The sequences of each of an article's questions, with nothing in the place of a text that cannot be read, and what is
+/// wrong with it.
 fn encode(
     request: &Request<'_>,
     encoder: &mut Encoder<'_>,
     article: &Article,
-) -> Vec<Result<Example, DataError>> {
-    let passage = ids(encoder, &article.passage).map_err(|why| format!("the passage: {why}"));
-    let mut example = |question: &Question| {
-        let passage = passage.as_ref().map_err(String::clone)?;
-        if question.options.len() < 2 {
-            return Err(format!("it has {} options, and needs two or more", question.options.len()));
-        }
-        let mut sequences = Vec::with_capacity(question.options.len());
-        for option in &question.options {
-            let asked = ids(encoder, &with_option(&question.text, option))?;
-            sequences.push(request.template.option(passage, &asked, request.task.max_option));
-        }
-        Ok(Example { sequences, target: question.answer.map_or(Target::Unknown, Target::Option) })
+) -> Vec<(Vec<Sequence>, Option<String>)> {
+    let mut of_passage = None;
+    let passage = ids_or_none(encoder, &article.passage, &mut of_passage);
+    let of_passage = of_passage.map(|why| format!("the passage: {why}"));
+    let mut encoded = |question: &Question| {
+        let mut wrong = of_passage.clone();
+        let sequence = |option: &String| {
+            let asked = ids_or_none(encoder, &with_option(&question.text, option), &mut wrong);
+            request.template.option(&passage, &asked, request.task.max_option)
+        };
+        let sequences = question.options.iter().map(sequence).collect();
+        (sequences, wrong)
     };
-    let named = |question: &Question, why| {
-        let place = format!("line {}, question {}", article.line, question.index);
-        DataError::record(&article.path, place, why)
-    };
-    article.questions.iter().map(|q| example(q).map_err(|why| named(q, why))).collect()
+    article.questions.iter().map(&mut encoded).collect()
 }
 
 /// A question with an option in each of its blanks (`_`, however long), or else after it.

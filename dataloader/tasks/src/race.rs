@@ -8,6 +8,8 @@ use serde::Deserialize;
 
 use super::data::{Split, TaskData};
 use super::example::Kind;
+use super::json::Name;
+use super::labels::is_missing;
 use super::open::{Request, nothing_read};
 use super::questions::{Article, Question, of_letter, split_of};
 use super::reviews::text_files;
@@ -20,12 +22,12 @@ const LEVELS: &[&str] = &["high", "middle"];
 #[derive(Deserialize)]
 struct RaceFile {
     #[serde(default)]
-    id: String,
+    id: Option<Name>,
     article: String,
     questions: Vec<String>,
     options: Vec<Vec<String>>,
     /// Letters; test files of other makers may lack them.
-    answers: Option<Vec<String>>,
+    answers: Option<Vec<Option<String>>>,
 }
 
 pub(super) fn open(request: &Request<'_>) -> Result<TaskData, DataError> {
@@ -49,7 +51,7 @@ fn read(request: &Request<'_>, split: &str) -> Result<Split, DataError> {
     if files.is_empty() {
         return Err(request.missing(&folder, &["high/*.txt", "middle/*.txt", "*.txt"]));
     }
-    let mut sieve = request.sieve();
+    let mut sieve = request.sieve_of(split);
     let mut hasher = blake3::Hasher::new();
     let mut articles = Vec::with_capacity(files.len());
     for (level, path) in files {
@@ -85,7 +87,9 @@ fn article(path: &Path, level: Option<&str>, bytes: &[u8]) -> Result<Article, Da
     let file: RaceFile = serde_json::from_slice(without_bom(bytes)).map_err(|e| {
         DataError::line(path, e.line().max(1) as u64, format!("it is not an article in RACE's layout: {e}"))
     })?;
-    let counts = [file.options.len(), file.answers.as_ref().map_or(file.questions.len(), Vec::len)];
+    // An empty list is how some write that no answer is told.
+    let answers = file.answers.filter(|answers| !answers.is_empty());
+    let counts = [file.options.len(), answers.as_ref().map_or(file.questions.len(), Vec::len)];
     if counts.iter().any(|count| *count != file.questions.len()) {
         let why = format!(
             "it has {} questions, but options for {} and answers for {}",
@@ -95,28 +99,22 @@ fn article(path: &Path, level: Option<&str>, bytes: &[u8]) -> Result<Article, Da
         );
         return Err(DataError::line(path, 1, why));
     }
-    let level = level.or_else(|| LEVELS.iter().copied().find(|level| file.id.starts_with(level)));
+    let id = file.id.map(String::from).unwrap_or_default();
+    let level = level.or_else(|| LEVELS.iter().copied().find(|level| id.starts_with(level)));
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-    let mut answers = file.answers.map(Vec::into_iter);
+    let mut answers = answers.into_iter().flatten();
     let mut questions = Vec::with_capacity(file.questions.len());
     for (number, (text, options)) in file.questions.into_iter().zip(file.options).enumerate() {
-        let letter = answers.as_mut().and_then(Iterator::next);
-        let answer = letter.as_deref().map(|letter| of_letter(letter, options.len()));
-        if let (Some(None), Some(letter)) = (answer, &letter) {
-            let why = format!("the answer `{letter}` is not one of its {} options", options.len());
-            return Err(DataError::record(path, format!("question {}", number + 1), why));
-        }
+        let letter = answers.next().flatten().filter(|letter| !is_missing(letter));
+        let answer = letter.map_or(Ok(None), |letter| {
+            let place = of_letter(&letter, options.len()).map(Some);
+            place.ok_or_else(|| format!("the answer `{letter}` is not one of its {} options", options.len()))
+        });
         let index = match level {
             Some(level) => format!("{level}/{stem}-{number}"),
             None => format!("{stem}-{number}"),
         };
-        questions.push(Question {
-            index,
-            text,
-            options,
-            answer: answer.flatten(),
-            group: level.map(str::to_owned),
-        });
+        questions.push(Question { index, text, options, answer, group: level.map(str::to_owned) });
     }
     Ok(Article { path: path.into(), line: 1, passage: file.article, questions })
 }
@@ -135,8 +133,8 @@ mod tests {
                        "article": "Long ago.", "id": "high7.txt"}"#;
         let article = read(text).unwrap();
         assert_eq!(article.passage, "Long ago.");
-        let told: Vec<_> = article.questions.iter().map(|q| (q.index.as_str(), q.answer)).collect();
-        assert_eq!(told, [("high/7-0", Some(1)), ("high/7-1", Some(0))]);
+        let told: Vec<_> = article.questions.iter().map(|q| (q.index.as_str(), q.answer.clone())).collect();
+        assert_eq!(told, [("high/7-0", Ok(Some(1))), ("high/7-1", Ok(Some(0)))]);
         assert_eq!(article.questions[0].group.as_deref(), Some("high"));
     }
 
@@ -145,14 +143,25 @@ mod tests {
         for (text, why) in [
             ("{\"article\": 3", "line 1: it is not an article in RACE's layout"),
             (r#"{"article": "a", "questions": ["q"], "options": [], "answers": ["A"]}"#, "options for 0"),
-            (
-                r#"{"article": "a", "questions": ["q"], "options": [["x", "y"]], "answers": ["C"]}"#,
-                "`C` is not one of",
-            ),
         ] {
             let error = read(text).unwrap_err();
             assert!(error.to_string().contains(why), "{error}");
             assert_eq!(error.exit_code(), 65);
         }
+    }
+
+    #[test]
+    fn answers_that_are_not_told_are_none_and_a_wrong_one_costs_its_own_question_alone() {
+        let told = |answers: &str| -> Vec<_> {
+            let text = format!(
+                r#"{{"article": "a", "questions": ["q", "p"], "options": [["x", "y"], ["x", "y"]], "answers": {answers}}}"#
+            );
+            read(&text).unwrap().questions.into_iter().map(|q| q.answer).collect()
+        };
+        for answers in ["null", "[]", r#"["", ""]"#, r#"["-1", null]"#] {
+            assert_eq!(told(answers), [Ok(None), Ok(None)], "{answers}");
+        }
+        let why = Err("the answer `C` is not one of its 2 options".to_string());
+        assert_eq!(told(r#"["C", "B"]"#), [why, Ok(Some(1))]);
     }
 }

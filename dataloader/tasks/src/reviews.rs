@@ -46,7 +46,7 @@ pub(super) fn open(request: &Request<'_>, labels: &Labels) -> Result<TaskData, D
 }
 
 fn read(request: &Request<'_>, labels: &Labels, name: &str, split: &Path) -> Result<Split, DataError> {
-    let mut sieve = request.sieve();
+    let mut sieve = request.sieve_of(name);
     let mut hasher = blake3::Hasher::new();
     let (mut asked, mut paths) = (Vec::new(), Vec::new());
     for label in LABELS {
@@ -55,15 +55,18 @@ fn read(request: &Request<'_>, labels: &Labels, name: &str, split: &Path) -> Res
             let bytes = fs::read(&path).map_err(|e| DataError::read(&path, e))?;
             let index = format!("{label}/{}", path.file_stem().unwrap_or_default().to_string_lossy());
             hasher.update(index.as_bytes()).update(&bytes);
-            let text = String::from_utf8(bytes).map_err(|e| {
-                let at = e.utf8_error().valid_up_to() + 1;
-                DataError::line(
-                    &path,
-                    1,
-                    format!("it is not UTF-8 at byte {at} of the file\nhint: convert the file to UTF-8"),
-                )
-            });
-            let Some(text) = sieve.keep(text)? else { continue };
+            let text = match String::from_utf8(bytes) {
+                Ok(text) => text,
+                Err(e) => {
+                    let at = e.utf8_error().valid_up_to() + 1;
+                    let why =
+                        format!("it is not UTF-8 at byte {at} of the file\nhint: convert the file to UTF-8");
+                    if !sieve.spare(DataError::line(&path, 1, why))? {
+                        continue;
+                    }
+                    String::from_utf8_lossy(e.as_bytes()).into_owned()
+                }
+            };
             asked.push(Asked {
                 line: paths.len() as u64,
                 index,

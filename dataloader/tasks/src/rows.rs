@@ -36,7 +36,8 @@ pub(super) fn encode_all<T: Sync, R: Send>(
     items.par_iter().map_init(|| request.tokenizer.encoder(), |encoder, item| encode(encoder, item)).collect()
 }
 
-/// The sequences of rows of a file. Rows whose text is empty, or that a tokenizer fails on, are refused.
+/// The sequences of rows of a file. Rows whose text is empty, or that a tokenizer fails on, are refused where they are
+/// learnt from.
 pub(super) fn encode_rows(
     request: &Request<'_>,
     path: &Path,
@@ -51,34 +52,40 @@ pub(super) fn encode_each(
     request: &Request<'_>,
     asked: Vec<Asked>,
     sieve: &mut Sieve,
-    bad: impl Fn(&Asked, String) -> DataError + Sync,
+    bad: impl Fn(&Asked, String) -> DataError,
     from: &Path,
 ) -> Result<Vec<Encoded>, DataError> {
-    let sequences = encode_all(request, &asked, |encoder, asked| {
-        sequence(request, encoder, asked).map_err(|why| bad(asked, why))
-    });
+    let sequences = encode_all(request, &asked, |encoder, asked| sequence(request, encoder, asked));
     let mut encoded = Vec::with_capacity(asked.len());
-    for (asked, sequence) in asked.into_iter().zip(sequences) {
-        if let Some(sequence) = sieve.keep(sequence)? {
+    for (asked, (sequence, wrong)) in asked.into_iter().zip(sequences) {
+        let stays = wrong.map_or(Ok(true), |why| sieve.spare(bad(&asked, why)))?;
+        if stays {
             encoded.push(Encoded { asked, sequence });
         }
     }
-    if encoded.is_empty() {
-        return Err(DataError::line(
-            from,
-            1,
-            "no row of the file can be used\nhint: run without task.skip_bad to see why",
-        ));
+    match encoded.is_empty() {
+        true => Err(sieve.nothing(from, "no row of the file can be used")),
+        false => Ok(encoded),
     }
-    Ok(encoded)
 }
 
-fn sequence(request: &Request<'_>, encoder: &mut Encoder<'_>, asked: &Asked) -> Result<Sequence, String> {
-    let first = ids(encoder, &asked.first)?;
-    match &asked.second {
-        None => Ok(request.template.single(&first)),
-        Some(second) => Ok(request.template.pair(&first, &ids(encoder, second)?)),
-    }
+/// The sequence of a row, with nothing in the place of a text that cannot be read, and what is wrong with it.
+fn sequence(request: &Request<'_>, encoder: &mut Encoder<'_>, asked: &Asked) -> (Sequence, Option<String>) {
+    let mut wrong = None;
+    let first = ids_or_none(encoder, &asked.first, &mut wrong);
+    let sequence = match &asked.second {
+        None => request.template.single(&first),
+        Some(second) => request.template.pair(&first, &ids_or_none(encoder, second, &mut wrong)),
+    };
+    (sequence, wrong)
+}
+
+/// Ids of a text, or none and the first thing that is wrong.
+pub(super) fn ids_or_none(encoder: &mut Encoder<'_>, text: &str, wrong: &mut Option<String>) -> Vec<u32> {
+    ids(encoder, text).unwrap_or_else(|why| {
+        wrong.get_or_insert(why);
+        Vec::new()
+    })
 }
 
 /// Ids of a text that must not be empty.

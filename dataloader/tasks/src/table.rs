@@ -3,9 +3,11 @@ use std::path::{Path, PathBuf};
 
 use segue_configs::counted;
 use segue_data_error::DataError;
-use serde_json::{Map, Value};
+use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::csv::CsvRecords;
+use super::json::is_whole;
 use super::packed::{extension, read_unpacked};
 use super::sieve::Sieve;
 
@@ -98,9 +100,9 @@ impl Table {
         if rows.is_empty() {
             let why = match header {
                 Some(_) => "no line after the header can be used",
-                None => "no line of the file can be used\nhint: run without task.skip_bad to see why",
+                None => "no line of the file can be used",
             };
-            return Err(DataError::line(path, 1, why));
+            return Err(sieve.nothing(path, why));
         }
         Ok(Table { path: path.into(), header, rows, width, fingerprint })
     }
@@ -181,10 +183,11 @@ fn objects(path: &Path, text: &[u8], sieve: &mut Sieve) -> Result<(Vec<String>, 
     let (mut header, mut rows): (Vec<String>, Vec<TableRow>) = (Vec::new(), Vec::new());
     for (line, text) in lines(path, text, sieve)? {
         let Some(mut object) = sieve.keep(object(path, line, text))? else { continue };
-        let mut cells: Vec<String> = header.iter().map(|key| cell_of(object.remove(key))).collect();
+        let mut cells: Vec<String> =
+            header.iter().map(|key| object.remove(key).unwrap_or_default()).collect();
         for (key, value) in object.into_iter().take(MOST_KEYS - header.len()) {
             header.push(key);
-            cells.push(cell_of(Some(value)));
+            cells.push(value);
         }
         rows.push(TableRow { line, cells });
     }
@@ -192,14 +195,27 @@ fn objects(path: &Path, text: &[u8], sieve: &mut Sieve) -> Result<(Vec<String>, 
     Ok((header, rows))
 }
 
-fn object(path: &Path, line: u64, text: &str) -> Result<Map<String, Value>, DataError> {
-    serde_json::from_str(text).map_err(|e| {
-        let why = format!("it is not a JSON object (column {})\nhint: write one object per line", e.column());
+/// The keys of a JSON object with their cells.
+fn object(path: &Path, line: u64, text: &str) -> Result<BTreeMap<String, String>, DataError> {
+    let bad = |column: usize| {
+        let why = format!("it is not a JSON object (column {column})\nhint: write one object per line");
         DataError::line(path, line, why)
-    })
+    };
+    let object: BTreeMap<String, &RawValue> = serde_json::from_str(text).map_err(|e| bad(e.column()))?;
+    let cell = |(key, raw): (String, &RawValue)| {
+        let before = raw.get().as_ptr().addr() - text.as_ptr().addr();
+        raw_cell(raw.get()).map(|cell| (key, cell)).map_err(|e| bad(before + e.column()))
+    };
+    object.into_iter().map(cell).collect()
 }
 
-fn cell_of(value: Option<Value>) -> String {
+/// A value as a cell. A whole number keeps its digits, of which a float has no room for more than some.
+fn raw_cell(raw: &str) -> serde_json::Result<String> {
+    if is_whole(raw) { Ok(raw.into()) } else { serde_json::from_str(raw).map(|value| cell_of(Some(value))) }
+}
+
+/// A value as a cell: what is not there, and null, are empty.
+pub(super) fn cell_of(value: Option<Value>) -> String {
     match value {
         None | Some(Value::Null) => String::new(),
         Some(Value::String(text)) => text,
@@ -287,7 +303,7 @@ mod tests {
             [(1, vec!["x", "1.5", ""]), (2, vec!["y", "", "no"]), (3, vec!["", "", ""])]
         );
         let keys = |from: usize| {
-            let object: Map<String, Value> =
+            let object: serde_json::Map<String, Value> =
                 (from..from + 200).map(|n| (format!("k{n}"), Value::Null)).collect();
             format!("{}\n", Value::Object(object))
         };
@@ -308,6 +324,16 @@ mod tests {
         assert!(skipped.first[1].starts_with("a.tsv, line 3: it has 1 column where most lines have 2"));
         let json = parse("a.jsonl", b"{}\n[1]\n", false).0.unwrap_err().to_string();
         assert!(json.starts_with("a.jsonl, line 2: it is not a JSON object"), "{json}");
+    }
+
+    #[test]
+    fn whole_numbers_in_json_keep_their_digits() {
+        let lines = b"{\"id\": 9007199254740993, \"text\": \"a\"}\n{\"id\": 123456789012345678901234, \"text\": \"b\"}\n\
+                      {\"id\": -1.0, \"text\": null, \"more\": [1, {\"a\": 2}]}\n";
+        let table = parse("a.jsonl", lines, false).0.unwrap();
+        let ids: Vec<&str> = table.rows.iter().map(|row| row.cells[0].as_str()).collect();
+        assert_eq!(ids, ["9007199254740993", "123456789012345678901234", "-1.0"]);
+        assert_eq!(table.rows[2].cells[1..], ["".to_string(), r#"[1,{"a":2}]"#.into()]);
     }
 
     #[test]

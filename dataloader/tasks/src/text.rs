@@ -7,11 +7,12 @@ use segue_data_error::DataError;
 use super::columns::{Columns, Finding, is_header};
 use super::data::{Split, TaskData};
 use super::example::{Kind, Target};
-use super::labels::Labels;
+use super::gold::{Gold, Told};
+use super::labels::{Labels, is_mark, listed};
 use super::open::{Request, first_there, named, nothing_read};
 use super::reviews;
 use super::rows::{Asked, encode_rows, split_of};
-use super::sieve::Sieve;
+use super::sieve::{Role, Sieve};
 use super::table::Table;
 
 /// Names of files without their extensions, and the extensions, in the order in which they are looked for.
@@ -202,12 +203,16 @@ impl<'a> Reading<'a> {
             }
             None => {
                 let place = columns.label.unwrap_or(0);
-                let labels = Labels::collected(like.rows.iter().map(|row| row.cells[place].trim()));
+                let labels =
+                    Labels::of_training(cells(&like, place)).map_err(|(line, why)| like.bad(line, why))?;
                 if labels.names.len() < 2 {
-                    let only = labels.names.first().map_or("", String::as_str);
+                    let only = match labels.names.first() {
+                        Some(only) => format!("every label is `{only}`"),
+                        None => "no row has a label".into(),
+                    };
                     let why = format!(
-                        "every label is `{only}`, so that there is nothing to learn ({})\nhint: name the right \
-                         column in task.label, or all labels in task.labels",
+                        "{only}, so that there is nothing to learn ({})\nhint: name the right column in \
+                         task.label, or all labels in task.labels",
                         columns.describe(&like)
                     );
                     return Err(like.bad(like.rows[0].line, why));
@@ -221,38 +226,36 @@ impl<'a> Reading<'a> {
     }
 
     fn read(&self, name: &str, path: &Path, note: Option<String>) -> Result<Split, DataError> {
-        let mut sieve = self.request.sieve();
+        let mut sieve = self.request.sieve_of(name);
         let mut table = Table::read(path, |cells| is_header(self.request.task, cells), &mut sieve)?;
         let columns = self.columns.in_table(&self.like, &table)?;
         if columns.label.is_none() && name != "test" {
             let like = self.like.path.display();
             return Err(table.bad(1, format!("it has no column of labels as {like} has")));
         }
-        let asked = self.asked(&table, &columns, name == "test", &mut sieve)?;
+        let asked = self.asked(&table, &columns, &mut sieve)?;
         table.rows = Vec::new();
-        if let Some(note) = note {
+        if let Some(note) = note.filter(|_| asked.iter().any(|asked| asked.gold != Target::Unknown)) {
             sieve.note(note);
         }
         let encoded = encode_rows(self.request, path, asked, &mut sieve)?;
         Ok(split_of(name, encoded, table.fingerprint, sieve))
     }
 
-    fn asked(
-        &self,
-        table: &Table,
-        columns: &Columns,
-        may_lack_labels: bool,
-        sieve: &mut Sieve,
-    ) -> Result<Vec<Asked>, DataError> {
+    fn asked(&self, table: &Table, columns: &Columns, sieve: &mut Sieve) -> Result<Vec<Asked>, DataError> {
         let index = table.column(&["index", "id", "idx"]);
         let mut asked = Vec::with_capacity(table.rows.len());
+        let labels = || columns.label.into_iter().flat_map(|place| cells(table, place));
+        let mut told = Gold::new(Told::Labels, labels().map(|(_, label)| label));
         for (number, row) in table.rows.iter().enumerate() {
             let gold = match columns.label.map(|place| row.cells[place].trim()) {
-                None => Ok(Target::Unknown),
-                Some("") if may_lack_labels => Ok(Target::Unknown),
-                Some(label) => self.gold(label).map_err(|why| table.bad(row.line, why)),
+                None => Some(Target::Unknown),
+                Some(label) => {
+                    let bad = |why| table.bad(row.line, why);
+                    told.of(label, row.line, |label| self.gold(label), bad, sieve)?
+                }
             };
-            let Some(gold) = sieve.keep(gold)? else { continue };
+            let Some(gold) = gold else { continue };
             let text: Vec<&str> = columns.text.iter().map(|place| row.cells[*place].as_str()).collect();
             asked.push(Asked {
                 line: row.line,
@@ -261,6 +264,10 @@ impl<'a> Reading<'a> {
                 second: columns.second.map(|place| self.clean(&row.cells[place])),
                 gold,
             });
+        }
+        told.note(sieve);
+        if self.labels.is_none() && sieve.role() == Role::Learnt {
+            note_marks(labels(), sieve);
         }
         Ok(asked)
     }
@@ -278,5 +285,24 @@ impl<'a> Reading<'a> {
     fn clean(&self, text: &str) -> String {
         let replaced = self.release.map_or(&[][..], |release| release.replaced);
         replaced.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
+    }
+}
+
+/// The lines of a table and their cells in one column.
+fn cells(table: &Table, place: usize) -> impl Iterator<Item = (u64, &str)> + Clone {
+    table.rows.iter().map(move |row| (row.line, row.cells[place].trim()))
+}
+
+/// Says so where the numbers that are learnt may be marks for no number: they alone are below 0.
+fn note_marks<'a>(labels: impl Iterator<Item = (u64, &'a str)> + Clone, sieve: &mut Sieve) {
+    let below = labels.clone().filter(|(_, label)| label.parse::<f64>().is_ok_and(|number| number < 0.0));
+    let (marks, others): (Vec<_>, Vec<_>) = below.partition(|(_, label)| is_mark(label));
+    if let (Some((_, mark)), true) = (marks.first(), others.is_empty()) {
+        let lines: Vec<u64> = marks.iter().map(|(line, _)| *line).collect();
+        sieve.note(format!(
+            "{mark} is the only number below 0 ({}) and is learnt: leave these rows out of the file where it marks \
+             what has no number",
+            listed(&lines)
+        ));
     }
 }

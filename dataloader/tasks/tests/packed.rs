@@ -98,7 +98,7 @@ fn what_is_wrong_with_a_row_is_told_by_its_number() {
     config.task.labels = ["x", "y"].map(String::from).to_vec();
     let tokenizer = words(TOKENS);
     let error = TaskData::open(&config, &tokenizer, DEV).unwrap_err().to_string();
-    assert!(error.contains("dev.parquet, line 3: unknown label ``"), "{error}");
+    assert!(error.contains("dev.parquet, line 3: it has no label"), "{error}");
     config.task.skip_bad = true;
     let data = TaskData::open(&config, &tokenizer, DEV).unwrap();
     assert_eq!((rows(&data.dev[0]).len(), data.dev[0].skipped.count), (2, 1));

@@ -125,6 +125,20 @@ fn x29_bad_lines_are_left_out_and_counted() {
 }
 
 #[test]
+fn x29_a_judged_query_of_which_nothing_can_be_read_counts_as_not_answered() {
+    let mut files = files();
+    files[3].1 = "1 0 x 2\n1 0 y 1\n2 0 x 1\n3 0 x 1\n";
+    files[4].1 = "2 Q0 nowhere 1 3.5 other\n1 Q0 y 1 2 other\n";
+    let data = open(&files, "skip_bad").unwrap();
+    let dev = &data.dev[0];
+    let told: Vec<_> =
+        rankings(dev).queries.iter().map(|query| (query.id.as_str(), query.candidates.len())).collect();
+    assert_eq!((told, dev.examples.len()), (vec![("2", 0), ("1", 1)], 1));
+    assert!(dev.skipped.notes.iter().any(|note| note.contains("scored with 0")), "{:?}", dev.skipped);
+    assert!(dev.skipped.notes.iter().any(|note| note.starts_with("1 judged queries have no candidates")));
+}
+
+#[test]
 fn x29_without_a_run_what_was_judged_is_ranked() {
     let mut files = files();
     files.retain(|(name, _)| *name != "dev.run");

@@ -166,6 +166,57 @@ fn unanswered_files_are_read_for_others_to_score() {
     assert_eq!(reader.open("squad3", folder.path(), splits).unwrap_err().exit_code(), 64);
 }
 
+#[test]
+fn what_is_scored_keeps_the_questions_that_the_official_scorer_counts() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("dev.json");
+    let question = |id: &str, answer: &str, start: u64| {
+        format!(
+            r#"{{"id": "{id}", "question": "what", "answers": [{{"text": "{answer}", "answer_start": {start}}}]}}"#
+        )
+    };
+    let far = question("far", "four", 0);
+    let two = question("two", "two", 4);
+    // Of `~` no token is left.
+    let odd = question("odd", "~", 14);
+    let blank = two.replace("\"what\"", "\" \"").replace("\"two\", \"q", "\"blank\", \"q");
+    let paragraph = |context: &str, questions: &[&String]| {
+        let questions: Vec<&str> = questions.iter().map(|question| question.as_str()).collect();
+        format!(r#"{{"context": "{context}", "qas": [{}]}}"#, questions.join(", "))
+    };
+    let paragraphs = [
+        paragraph("one two three ~", &[&far, &two, &odd, &blank]),
+        paragraph(" ", &[&question("empty", "two", 0)]),
+        paragraph("~", &[&question("nothing", "~", 0)]),
+    ];
+    fs::write(&file, format!(r#"{{"data": [{{"paragraphs": [{}]}}]}}"#, paragraphs.join(", "))).unwrap();
+    let tokenizer = text::train(
+        "one two three what",
+        &TrainOptions {
+            special_tokens: ["<cls>", "<sep>", "<pad>"].map(String::from).to_vec(),
+            ..TrainOptions::new(TokenizerKind::Bpe)
+        },
+    );
+    let task = TaskConfig { skip_bad: true, ..TaskConfig::default() };
+    let template = Template::new(&tokenizer, 50).unwrap();
+    let reader = SquadReader { tokenizer: &tokenizer, template, task: &task };
+    let dev = reader.read(&file, "dev", true).unwrap();
+    let ids: Vec<&str> = questions(&dev).questions.iter().map(|question| question.id.as_str()).collect();
+    assert_eq!(ids, ["far", "two", "odd", "blank", "empty", "nothing"]);
+    assert!(questions(&dev).questions.iter().all(|question| question.impossible == Some(false)));
+    assert!(questions(&dev).questions.iter().all(|question| !question.windows.is_empty()));
+    assert_eq!((dev.skipped.count, dev.examples.len()), (0, questions(&dev).windows.len()));
+    assert!(dev.skipped.notes[0].contains("answered and scored"), "{:?}", dev.skipped);
+    let train = reader.read(&file, "train", true).unwrap();
+    assert!(questions(&train).questions.len() < 4 && train.skipped.count > 2, "{:?}", train.skipped);
+    let strict = TaskConfig::default();
+    let error = SquadReader { task: &strict, ..reader }.read(&file, "dev", true).unwrap_err();
+    assert!(
+        error.to_string().contains("`far`") && error.hint().unwrap().contains("scored as it stands"),
+        "{error}"
+    );
+}
+
 /// A file of one paragraph.
 fn tiny(question: &str) -> String {
     format!(
@@ -193,6 +244,6 @@ fn long_questions_are_cut_and_counted() {
     // With all of it left out, nothing is left to read.
     fs::write(&file, tiny(" ")).unwrap();
     let task = TaskConfig { skip_bad: true, ..task.clone() };
-    let error = SquadReader { task: &task, ..reader }.read(&file, "dev", true).unwrap_err();
+    let error = SquadReader { task: &task, ..reader }.read(&file, "train", true).unwrap_err();
     assert!(error.exit_code() == 65 && error.to_string().contains("no question"), "{error}");
 }

@@ -60,6 +60,16 @@ fn x22_words_that_do_not_fit_are_counted_and_answered_o() {
         (&data.test[0].examples[0].target, sentences(&data.test[0])[0].gold.len()),
         (&Target::Unknown, 0)
     );
+    // A word that the vocabulary makes nothing of has another cause, and no longer sequence helps.
+    let invisible = "Ada B-PER\n\u{200E} O\nran O\n\n\u{FEFF} O\nhome O\n";
+    fs::write(folder.path().join("dev.txt"), invisible).unwrap();
+    config.train.segment = 64;
+    if let Some(tokenizer) = xlnet() {
+        let data = TaskData::open(&config, &tokenizer, DEV).unwrap();
+        let note =
+            "without a piece in the vocabulary, answered O: 2 words of 2 sentences (U+200E, U+FEFF)";
+        assert_eq!(data.dev[0].skipped.notes, [note]);
+    }
     fs::write(folder.path().join("dev.txt"), "Ada B-ORG\n").unwrap();
     let error = TaskData::open(&config, &words("Ada ran"), DEV).unwrap_err().to_string();
     assert!(

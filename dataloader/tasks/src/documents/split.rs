@@ -10,7 +10,7 @@ use super::{Candidate, RankedQuery, Rankings};
 use crate::data::{Records, Split};
 use crate::example::{Example, Sequence, Target};
 use crate::open::Request;
-use crate::sieve::Sieve;
+use crate::sieve::{Sieve, TRAIN};
 
 /// What all splits are read from.
 pub(super) struct Source<'a> {
@@ -24,6 +24,9 @@ struct Tokens<'a> {
     queries: AHashMap<&'a str, Vec<u32>>,
     documents: AHashMap<&'a str, Vec<u32>>,
 }
+
+/// The grade of what nobody judged, where no document has another.
+const NOT_JUDGED: i64 = -1;
 
 /// The grades of each query's documents.
 type Grades<'a> = AHashMap<&'a str, AHashMap<&'a str, u32>>;
@@ -43,20 +46,34 @@ pub(super) fn read_split(
         let message = format!("{name}: neither judgements nor a run are given");
         return Err(DataError::Usage(message));
     };
-    let named = known(source, path, &named.lines, &mut sieve)?;
-    let grades = grades(judgements.as_ref());
-    let tokens = encode(source, &named, &mut sieve)?;
-    let queries = candidates(&named, &tokens);
-    if name != TRAIN {
-        note_left_out(&grades, &queries, &mut sieve);
+    let usable = known(source, path, &named.lines, &mut sieve)?;
+    let judged = judgements.as_ref().filter(|judged| name == TRAIN || !is_unjudged(judged));
+    if judged.is_none() && judgements.is_some() {
+        sieve.note(format!(
+            "every grade is {NOT_JUDGED}, which marks what nobody judged: documents are ranked and not scored"
+        ));
     }
+    let grades = grades(judged);
+    let tokens = encode(source, &usable, &mut sieve)?;
+    let mut queries = candidates(&named.lines, &tokens);
     let (examples, records) = match name {
-        TRAIN => (learnt_from(source, &queries, &grades, &tokens, &mut sieve), Vec::new()),
-        _ => asked(source, &queries, &grades, &tokens),
+        TRAIN => {
+            queries.retain(|(_, documents)| !documents.is_empty());
+            (learnt_from(source, &queries, &grades, &tokens, &mut sieve), Vec::new())
+        }
+        _ => {
+            // A query with nothing to rank is of use for scores alone.
+            queries.retain(|(query, documents)| !documents.is_empty() || grades.contains_key(query));
+            note_left_out(&grades, &queries, &mut sieve);
+            asked(source, &queries, &grades, &tokens)
+        }
     };
     if examples.is_empty() {
-        let why = "it has nothing to learn: no query has candidates of different grades";
-        return Err(DataError::line(path, 1, why));
+        let why = match name {
+            TRAIN => "it has nothing to learn: no query has candidates of different grades",
+            _ => "no query has a candidate with a text",
+        };
+        return Err(sieve.nothing(path, why));
     }
     let highest_grade = grades.values().flat_map(|judged| judged.values()).copied().max().unwrap_or(0);
     Ok(Split {
@@ -69,7 +86,9 @@ pub(super) fn read_split(
     })
 }
 
-const TRAIN: &str = "train";
+fn is_unjudged(judgements: &NamedDocuments) -> bool {
+    judgements.lines.iter().all(|named| named.grade == NOT_JUDGED)
+}
 
 /// The lines whose query and document have a text.
 fn known<'a>(
@@ -101,7 +120,9 @@ fn known<'a>(
 fn grades(judgements: Option<&NamedDocuments>) -> Grades<'_> {
     let mut grades = Grades::new();
     for named in judgements.iter().flat_map(|judgements| &judgements.lines) {
-        grades.entry(&named.query).or_default().insert(&named.document, named.grade);
+        // Below 0, as of spam, counts as 0.
+        let grade = named.grade.max(0) as u32;
+        grades.entry(&named.query).or_default().insert(&named.document, grade);
     }
     grades
 }
@@ -124,15 +145,15 @@ fn different<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
 }
 
 /// The candidates of each query, both in the order of the file; those whose text has no tokens stay out.
-fn candidates<'a>(named: &[&'a Named], tokens: &Tokens<'_>) -> Vec<(&'a str, Vec<&'a str>)> {
+fn candidates<'a>(named: &'a [Named], tokens: &Tokens<'_>) -> Vec<(&'a str, Vec<&'a str>)> {
     let mut queries: Vec<(&str, Vec<&str>)> = Vec::new();
     let mut places: AHashMap<&str, usize> = AHashMap::new();
     for Named { query, document, .. } in named {
+        let place = *places.entry(query).or_insert(queries.len());
+        if place == queries.len() {
+            queries.push((query, Vec::new()));
+        }
         if tokens.queries.contains_key(query.as_str()) && tokens.documents.contains_key(document.as_str()) {
-            let place = *places.entry(query).or_insert(queries.len());
-            if place == queries.len() {
-                queries.push((query, Vec::new()));
-            }
             queries[place].1.push(document);
         }
     }
@@ -207,8 +228,13 @@ fn sorted(mut grades: Vec<u32>) -> Vec<u32> {
     grades
 }
 
-/// Queries that were judged and have nothing to rank are not scored.
+/// Queries that were judged and that the file does not name are not scored. Those of which nothing can be read are, as
+/// queries for which nothing was found.
 fn note_left_out(grades: &Grades<'_>, queries: &[(&str, Vec<&str>)], sieve: &mut Sieve) {
+    let empty = queries.iter().filter(|(_, documents)| documents.is_empty()).count();
+    if empty > 0 {
+        sieve.note(format!("{empty} judged queries have no candidate with a text and are scored with 0"));
+    }
     let asked: AHashSet<&str> = queries.iter().map(|(query, _)| *query).collect();
     let left_out = grades.keys().filter(|query| !asked.contains(*query)).count();
     if left_out > 0 {

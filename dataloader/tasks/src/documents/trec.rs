@@ -23,7 +23,7 @@ pub(super) struct Named {
     pub(super) query: String,
     pub(super) document: String,
     /// Of judgements, how relevant it is; 0 in runs.
-    pub(super) grade: u32,
+    pub(super) grade: i64,
 }
 
 /// A file in one of the two formats.
@@ -34,7 +34,7 @@ pub(super) struct NamedDocuments {
     pub(super) fingerprint: String,
 }
 
-/// Reads judgements, `query 0 document grade` a line. Grades below 0, as of spam, count as 0.
+/// Reads judgements, `query 0 document grade` a line.
 pub(super) fn read_judgements(path: &Path, sieve: &mut Sieve) -> Result<NamedDocuments, DataError> {
     read(path, sieve, |fields| {
         let [query, _, document, grade] = fields[..] else {
@@ -43,7 +43,7 @@ pub(super) fn read_judgements(path: &Path, sieve: &mut Sieve) -> Result<NamedDoc
         let known = grade.parse::<i64>().ok().filter(|grade| *grade <= MOST_RELEVANT);
         let grade =
             known.ok_or_else(|| format!("the grade `{grade}` is not an integer up to {MOST_RELEVANT}"))?;
-        Ok((query, document, grade.max(0) as u32))
+        Ok((query, document, grade))
     })
 }
 
@@ -68,7 +68,7 @@ pub(super) fn read_run(path: &Path, sieve: &mut Sieve) -> Result<NamedDocuments,
 fn read(
     path: &Path,
     sieve: &mut Sieve,
-    parse: impl for<'a> Fn(&[&'a str]) -> Result<(&'a str, &'a str, u32), String>,
+    parse: impl for<'a> Fn(&[&'a str]) -> Result<(&'a str, &'a str, i64), String>,
 ) -> Result<NamedDocuments, DataError> {
     let bytes = fs::read(path).map_err(|e| DataError::read(path, e))?;
     let mut seen = AHashSet::new();
@@ -142,7 +142,7 @@ mod tests {
             let read = read_judgements(&path, &mut sieve);
             (read.map(|read| read.lines.iter().map(|n| n.grade).collect::<Vec<_>>()), sieve.done())
         };
-        assert_eq!(of("1 0 a 3\r\n1\t0\tb\t-2\n\n2 0 a 0\n", false).0.unwrap(), [3, 0, 0]);
+        assert_eq!(of("1 0 a 3\r\n1\t0\tb\t-2\n\n2 0 a 0\n", false).0.unwrap(), [3, -2, 0]);
         for (text, line, why) in [
             ("1 0 a 1\n1 0 a\n", 2, "3 fields"),
             ("1 0 a much\n", 1, "`much`"),

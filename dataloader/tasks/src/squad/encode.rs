@@ -75,7 +75,9 @@ impl SquadReader<'_> {
         name: &str,
         labelled: bool,
     ) -> Result<Split, DataError> {
-        let mut file = FileReader { path, labelled, sieve: Sieve::new(self.task.skip_bad), moved: 0 };
+        let sieve = Sieve::of_split(self.task.skip_bad, name);
+        let has_unanswerable = self.task.name != VERSIONS[0].0;
+        let mut file = FileReader { path, labelled, has_unanswerable, sieve, moved: 0 };
         let paragraphs = file.read(bytes)?;
         let encoded: Vec<Encoded> =
             paragraphs.par_iter().map(|paragraph| self.encode(path, paragraph)).collect::<Result<_, _>>()?;
@@ -84,7 +86,7 @@ impl SquadReader<'_> {
             self.add(paragraph, encoded, &mut file, &mut examples, &mut all)?;
         }
         if examples.is_empty() {
-            return Err(DataError::record(path, "all of it", "no question can be used"));
+            return Err(file.sieve.nothing(path, "no question can be used"));
         }
         all.moved = file.moved;
         for (count, what) in [
@@ -129,20 +131,29 @@ impl SquadReader<'_> {
         all: &mut Questions,
     ) -> Result<(), DataError> {
         let spans = encoded.context.spans.iter().map(|span| span.start as u32..span.end as u32).collect();
-        if encoded.context.ids.is_empty() {
-            return file.refuse(&read.place(read.line), "nothing of its context is left in tokens");
+        let blank = read.context.trim().is_empty();
+        let why = "nothing of its context is left in tokens";
+        if encoded.context.ids.is_empty() && !blank && !file.spare(&read.place(read.line), why)? {
+            return Ok(());
         }
         let paragraph = Paragraph { context: std::mem::take(&mut read.context), spans };
         let number = all.paragraphs.len() as u32;
         for (question, mut ids) in std::mem::take(&mut read.questions).into_iter().zip(encoded.questions) {
             let place = format!("{}, question `{}`", read.place(question.line), question.id);
-            let Some(answer) = target(&paragraph, &question) else {
-                file.refuse(&place, "nothing of its answer is left in tokens")?;
-                continue;
+            let why = "nothing of its answer is left in tokens";
+            let answer = match target(&paragraph, &question) {
+                Some(answer) => answer,
+                // What is wrong with its answer is told.
+                None if !question.found || file.spare(&place, why)? => Answer::Unknown,
+                None => continue,
             };
             all.shortened += u64::from(ids.len() > self.task.max_question);
             ids.truncate(self.task.max_question);
-            let windows = self.windows(encoded.context.ids.len(), &ids)?;
+            let mut windows = self.windows(encoded.context.ids.len(), &ids)?;
+            if windows.is_empty() {
+                // Without any text there is still a question, and the answer that there is none.
+                windows.push((0, 0));
+            }
             let first_window = all.windows.len() as u32;
             for (first, length) in windows {
                 let window = Window { question: all.questions.len() as u32, first, length };

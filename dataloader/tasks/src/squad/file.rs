@@ -1,64 +1,17 @@
 use std::collections::HashSet;
-use std::ops::Range;
 use std::path::Path;
 
 use segue_data_error::DataError;
-use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::raw::{File, NEARBY, RawParagraph, RawQuestion, locate};
 use super::records::GoldAnswer;
 use crate::json::{Lines, without_place};
-use crate::sieve::Sieve;
-use crate::table::without_bom;
+use crate::labels::unscored;
+use crate::sieve::{Role, Sieve};
+use crate::table::{cell_of, without_bom};
 
-/// How many characters an answer may stand away from where the file says.
-const NEARBY: usize = 32;
-
-#[derive(Deserialize)]
-struct File<'a> {
-    #[serde(borrow)]
-    data: Vec<Article<'a>>,
-}
-
-#[derive(Deserialize)]
-struct Article<'a> {
-    #[serde(default)]
-    title: String,
-    #[serde(borrow)]
-    paragraphs: Vec<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-struct RawParagraph<'a> {
-    context: String,
-    #[serde(borrow)]
-    qas: Vec<&'a RawValue>,
-}
-
-impl<'a> RawParagraph<'a> {
-    /// A paragraph, or why it cannot be used.
-    fn read(raw: &'a RawValue) -> Result<Self, String> {
-        let read: Self = serde_json::from_str(raw.get())
-            .map_err(|e| format!("it is not a SQuAD paragraph: {}", without_place(&e)))?;
-        if read.context.trim().is_empty() { Err("its context is empty".into()) } else { Ok(read) }
-    }
-}
-
-#[derive(Deserialize)]
-struct RawQuestion {
-    id: String,
-    question: String,
-    #[serde(default)]
-    answers: Vec<RawAnswer>,
-    is_impossible: Option<bool>,
-}
-
-#[derive(Deserialize)]
-struct RawAnswer {
-    text: String,
-    /// In characters.
-    answer_start: i64,
-}
+const EMPTY: &str = "its context is empty";
 
 /// A paragraph of a file with the questions that can be used.
 pub(super) struct ReadParagraph {
@@ -85,6 +38,8 @@ pub(super) struct ReadQuestion {
     pub(super) text: String,
     pub(super) answers: Vec<GoldAnswer>,
     pub(super) impossible: Option<bool>,
+    /// Whether an answer stands in the context, where there is one.
+    pub(super) found: bool,
 }
 
 /// How far a file has been read.
@@ -98,12 +53,17 @@ pub(super) struct FileReader<'a> {
     pub(super) path: &'a Path,
     /// Whether it must be told of every question what is right.
     pub(super) labelled: bool,
+    /// Whether a question without answers is one that cannot be answered, as in the second version.
+    pub(super) has_unanswerable: bool,
     pub(super) sieve: Sieve,
     pub(super) moved: u64,
 }
 
 impl FileReader<'_> {
     /// The paragraphs of a file that have questions that can be used.
+    ///
+    /// Whether a question has an answer is told by `is_impossible` or by its answers. Where neither is there, the others
+    /// of the file decide: if none of them has an answer either, nothing is told.
     pub(super) fn read(&mut self, bytes: &[u8]) -> Result<Vec<ReadParagraph>, DataError> {
         let bytes = without_bom(bytes);
         let file: File = serde_json::from_slice(bytes).map_err(|e| {
@@ -115,24 +75,65 @@ impl FileReader<'_> {
         let mut seen = Seen { lines: Lines::of(bytes), ids: HashSet::new() };
         let mut read = Vec::new();
         for (article, entry) in file.data.into_iter().enumerate() {
+            let title = cell_of(Some(entry.title));
             for (number, raw) in entry.paragraphs.into_iter().enumerate() {
-                let name = format!("article {} (`{}`), paragraph {}", article + 1, entry.title, number + 1);
+                let name = format!("article {} (`{title}`), paragraph {}", article + 1, number + 1);
                 let line = seen.lines.next(raw);
                 let mut paragraph =
                     ReadParagraph { context: String::new(), questions: Vec::new(), line, name };
                 match RawParagraph::read(raw) {
+                    Ok(raw)
+                        if raw.context.trim().is_empty() && !self.spare(&paragraph.place(line), EMPTY)? => {}
                     Ok(raw) => {
                         paragraph.context = raw.context;
                         self.read_questions(&mut paragraph, raw.qas, &mut seen)?;
                     }
                     Err(why) => self.refuse(&paragraph.place(line), &why)?,
                 }
-                if !paragraph.questions.is_empty() {
-                    read.push(paragraph);
+                read.push(paragraph);
+            }
+        }
+        self.settle(&mut read)?;
+        read.retain(|paragraph| !paragraph.questions.is_empty());
+        Ok(read)
+    }
+
+    /// Says of the questions that do not tell whether they have an answer what the others say of them.
+    fn settle(&mut self, paragraphs: &mut [ReadParagraph]) -> Result<(), DataError> {
+        let all = || paragraphs.iter().flat_map(|paragraph| &paragraph.questions);
+        let untold = all().all(|question| question.impossible.is_none());
+        let count = all().count();
+        let mut unscored_lines = Vec::new();
+        for paragraph in paragraphs {
+            for mut question in std::mem::take(&mut paragraph.questions) {
+                let (line, answered) = (question.line, self.sieve.role() != Role::Learnt);
+                let why = match (question.impossible, untold) {
+                    (Some(_), _) => None,
+                    (None, true) if answered => None,
+                    (None, true) => Some("it has no answers, and no question of the file has any"),
+                    (None, false) if self.has_unanswerable => {
+                        question.impossible = Some(true);
+                        None
+                    }
+                    (None, false) if !self.labelled => None,
+                    (None, false) => {
+                        Some("it has no answers\nhint: read files with such questions as squad2")
+                    }
+                };
+                if let Some(why) = why {
+                    self.refuse(&format!("{}, question `{}`", paragraph.place(line), question.id), why)?;
+                } else if question.impossible.is_none() {
+                    unscored_lines.push(line);
+                }
+                if why.is_none() || self.sieve.role() == Role::Answered {
+                    paragraph.questions.push(question);
                 }
             }
         }
-        Ok(read)
+        // Files of a test split are without answers as they are published.
+        let note = unscored("question", "an answer", &unscored_lines, count);
+        note.filter(|_| self.labelled || !untold).into_iter().for_each(|note| self.sieve.note(note));
+        Ok(())
     }
 
     fn read_questions<'a>(
@@ -145,82 +146,80 @@ impl FileReader<'_> {
         for (number, raw) in questions.into_iter().enumerate() {
             let line = seen.lines.next(raw);
             let (name, question) = match serde_json::from_str::<RawQuestion>(raw.get()) {
-                Ok(raw) if seen.ids.insert(raw.id.clone()) => {
-                    (format!("`{}`", raw.id), self.check(&paragraph.context, &starts, line, raw))
+                Ok(raw) if seen.ids.insert(raw.id.clone().into()) => {
+                    let name = format!("`{}`", String::from(raw.id.clone()));
+                    (name, self.question(&paragraph.context, &starts, line, raw))
                 }
-                Ok(raw) => (format!("`{}`", raw.id), Err("another question has the same id".into())),
+                Ok(raw) => {
+                    let name = format!("`{}`", String::from(raw.id));
+                    (name, Err("another question has the same id".into()))
+                }
                 Err(e) => {
                     let why = format!("it is not a SQuAD question: {}", without_place(&e));
                     ((number + 1).to_string(), Err(why))
                 }
             };
+            let place = format!("{}, question {name}", paragraph.place(line));
             match question {
-                Ok(question) => paragraph.questions.push(question),
-                Err(why) => self.refuse(&format!("{}, question {name}", paragraph.place(line)), &why)?,
+                Ok((question, None)) => paragraph.questions.push(question),
+                Ok((question, Some(why))) if self.spare(&place, &why)? => paragraph.questions.push(question),
+                Ok(_) => {}
+                Err(why) => self.refuse(&place, &why)?,
             }
         }
         Ok(())
     }
 
-    /// A question, or why it cannot be used.
-    fn check(
+    /// A question, and what is wrong with it where it can be answered all the same; or why it cannot be used.
+    fn question(
         &mut self,
         context: &str,
         starts: &[usize],
         line: u64,
         raw: RawQuestion,
-    ) -> Result<ReadQuestion, String> {
-        if raw.question.trim().is_empty() {
-            return Err("its text is empty".into());
-        }
+    ) -> Result<(ReadQuestion, Option<String>), String> {
         let (mut answers, mut moved) = (Vec::new(), 0);
-        for answer in raw.answers {
+        for answer in raw.answers()? {
             let found = locate(context, starts, &answer);
             moved += u64::from(found.as_ref().is_some_and(|(_, moved)| *moved));
-            answers.push(GoldAnswer { text: answer.text, bytes: found.map(|(bytes, _)| bytes) });
+            answers.push(GoldAnswer { text: answer.text().into(), bytes: found.map(|(bytes, _)| bytes) });
         }
-        let impossible = match raw.is_impossible {
-            Some(true) if !answers.is_empty() => {
-                return Err("it has answers, and is_impossible is true".into());
+        let found = answers.is_empty() || answers.iter().any(|answer| answer.bytes.is_some());
+        let wrong = match raw.is_impossible {
+            _ if raw.question.trim().is_empty() => Some("its text is empty".to_string()),
+            Some(true) if !answers.is_empty() => Some("it has answers, and is_impossible is true".into()),
+            Some(false) if answers.is_empty() && self.labelled => {
+                Some("it has no answers, and is_impossible is false".into())
             }
-            Some(true) => Some(true),
-            _ if !answers.is_empty() => Some(false),
-            _ if self.labelled => return Err("it has no answers, and is_impossible is not true".into()),
+            // That the context is empty is told.
+            _ if !found && !context.trim().is_empty() => Some(format!(
+                "no answer stands in the context where answer_start says or within {NEARBY} characters of there"
+            )),
             _ => None,
         };
-        if impossible == Some(false) && answers.iter().all(|answer| answer.bytes.is_none()) {
-            return Err(format!(
-                "no answer stands in the context where answer_start says or within {NEARBY} \
-                                characters of there"
-            ));
+        if wrong.is_none() {
+            self.moved += moved;
         }
-        self.moved += moved;
-        Ok(ReadQuestion { line, id: raw.id, text: raw.question, answers, impossible })
+        // As the official scorer has it, which looks at the answers alone.
+        let impossible = match raw.is_impossible {
+            _ if !answers.is_empty() => Some(false),
+            Some(true) => Some(true),
+            Some(false) if self.labelled => Some(true),
+            _ => None,
+        };
+        let (id, text) = (raw.id.into(), raw.question);
+        Ok((ReadQuestion { line, id, text, answers, impossible, found }, wrong))
     }
 
     /// Counts what cannot be used, or fails.
     pub(super) fn refuse(&mut self, place: &str, why: &str) -> Result<(), DataError> {
         self.sieve.refuse(DataError::record(self.path, place, why))
     }
-}
 
-/// Where an answer stands in the context, without white space at its ends, and whether that is not where the file says:
-/// then it is the nearest place that is close enough. `starts`: the byte each character of the context begins at.
-fn locate(context: &str, starts: &[usize], answer: &RawAnswer) -> Option<(Range<u32>, bool)> {
-    let text = answer.text.trim();
-    if text.is_empty() {
-        return None;
+    /// Says whether what is wrong in a part can stay, or fails.
+    pub(super) fn spare(&mut self, place: &str, why: &str) -> Result<bool, DataError> {
+        self.sieve.spare(DataError::record(self.path, place, why))
     }
-    let blanks = answer.text.chars().take_while(|c| c.is_whitespace()).count();
-    let wanted = usize::try_from(answer.answer_start).ok()?.checked_add(blanks)?;
-    let stands =
-        |character: &usize| starts.get(*character).is_some_and(|at| context[*at..].starts_with(text));
-    let nearest = (0..=NEARBY)
-        .flat_map(|distance| [wanted.checked_sub(distance), wanted.checked_add(distance)])
-        .flatten()
-        .find(stands)?;
-    let begin = starts[nearest];
-    Some((begin as u32..(begin + text.len()) as u32, nearest != wanted))
 }
 
 #[cfg(test)]
@@ -228,11 +227,23 @@ mod tests {
     use super::*;
     use crate::Skipped;
 
-    fn read(json: &str, skip_bad: bool) -> (Result<Vec<ReadParagraph>, DataError>, Skipped, u64) {
-        let sieve = Sieve::new(skip_bad);
-        let mut reader = FileReader { path: "f.json".as_ref(), labelled: true, sieve, moved: 0 };
+    type Read = (Result<Vec<ReadParagraph>, DataError>, Skipped, u64);
+
+    fn read_split(json: &str, split: &str, has_unanswerable: bool, skip_bad: bool) -> Read {
+        let (sieve, labelled) = (Sieve::of_split(skip_bad, split), split != "test");
+        let mut reader = FileReader { path: "f.json".as_ref(), labelled, has_unanswerable, sieve, moved: 0 };
         let read = reader.read(json.as_bytes());
         (read, reader.sieve.done(), reader.moved)
+    }
+
+    fn read(json: &str, skip_bad: bool) -> Read {
+        read_split(json, "train", true, skip_bad)
+    }
+
+    /// Whether each question has no answer.
+    fn impossible(read: &Read) -> Vec<Option<bool>> {
+        let questions = read.0.as_ref().unwrap().iter().flat_map(|paragraph| &paragraph.questions);
+        questions.map(|question| question.impossible).collect()
     }
 
     fn file(context: &str, questions: &str) -> String {
@@ -247,6 +258,21 @@ mod tests {
             r#"{{"id": "{id}", "question": "What?", "answers": [{{"text": "{answer}", "answer_start": {start}}}]}}"#
         )
     }
+
+    /// A question with these answers, and whatever else.
+    fn with_answers(id: usize, answers: &str) -> String {
+        format!(r#"{{"id": "e{id}", "question": "What?", "answers": {answers}}}"#)
+    }
+
+    const EMPTY_ANSWERS: [&str; 7] = [
+        "[]",
+        "null",
+        r#"{"text": [], "answer_start": []}"#,
+        r#"{"text": [""], "answer_start": [-1]}"#,
+        r#"[{"text": "", "answer_start": -1}]"#,
+        r#"[{"text": " ", "answer_start": 0}]"#,
+        r#"[{"text": null, "answer_start": null}]"#,
+    ];
 
     #[test]
     fn answers_are_counted_in_characters() {
@@ -266,42 +292,133 @@ mod tests {
     }
 
     #[test]
+    fn answers_may_stand_in_columns() {
+        let columns = r#"{"text": ["new", "old"], "answer_start": [0, 5]}"#;
+        let (read, ..) = read(&file("new, old", &with_answers(1, columns)), false);
+        let bytes: Vec<_> = read.unwrap()[0].questions[0].answers.iter().map(|a| a.bytes.clone()).collect();
+        assert_eq!(bytes, [Some(0..3), Some(5..8)]);
+    }
+
+    #[test]
+    fn a_question_exported_with_an_empty_answer_has_none() {
+        let empty = EMPTY_ANSWERS.iter().enumerate().map(|(id, answers)| with_answers(id, answers));
+        let questions: Vec<String> = empty.chain([question("q", "a", 0)]).collect();
+        let json = file("a", &questions.join(","));
+        for split in ["train", "dev", "test"] {
+            let of_split = read_split(&json, split, true, false);
+            let expected = [vec![Some(true); EMPTY_ANSWERS.len()], vec![Some(false)]].concat();
+            assert_eq!(impossible(&of_split), expected, "{split}");
+            assert_eq!(of_split.1, Skipped::default());
+        }
+        // The first version has no such questions.
+        for split in ["train", "dev"] {
+            let error = read_split(&json, split, false, false).0.err().unwrap();
+            assert!(error.hint().unwrap().contains("squad2"), "{error}");
+        }
+        assert_eq!(impossible(&read_split(&json, "train", false, true)), [Some(false)]);
+        assert_eq!(impossible(&read_split(&json, "test", false, false))[0], None);
+    }
+
+    #[test]
+    fn a_file_without_any_answer_is_answered_and_not_scored() {
+        let json = file(
+            "a",
+            &EMPTY_ANSWERS
+                .iter()
+                .enumerate()
+                .map(|(id, a)| with_answers(id, a))
+                .collect::<Vec<_>>()
+                .join(","),
+        );
+        for (split, notes) in [("dev", 1), ("test", 0)] {
+            let of_split = read_split(&json, split, true, false);
+            assert_eq!(impossible(&of_split), vec![None; EMPTY_ANSWERS.len()], "{split}");
+            assert_eq!(of_split.1.notes.len(), notes, "{split}");
+        }
+        let error = read(&json, false).0.err().unwrap().to_string();
+        assert!(error.contains("no question of the file has any"), "{error}");
+        let told = json.replacen("\"e0\"", "\"e0\", \"is_impossible\": true", 1);
+        assert_eq!(impossible(&read(&told, false)), vec![Some(true); EMPTY_ANSWERS.len()]);
+    }
+
+    #[test]
+    fn names_that_are_whole_numbers_are_their_digits() {
+        let ids = ["100", "9007199254740993", "123456789012345678901234567890"];
+        let questions = ids.map(|id| question("q", "a", 0).replace("\"q\"", id)).join(",");
+        let read_all = read(&file("a", &questions), false).0.unwrap();
+        let found: Vec<&str> = read_all[0].questions.iter().map(|question| question.id.as_str()).collect();
+        assert_eq!(found, ids);
+        let twice = [question("100", "a", 0), question("q", "a", 0).replace("\"q\"", "100")].join(",");
+        assert!(read(&file("a", &twice), false).0.err().unwrap().to_string().contains("the same id"));
+        let half = question("q", "a", 0).replace("\"q\"", "1.5");
+        let error = read(&file("a", &half), false).0.err().unwrap().to_string();
+        assert!(error.contains("a name is a text or a whole number"), "{error}");
+    }
+
+    #[test]
     fn what_cannot_be_used_is_named_or_counted() {
         let far = format!("a{}b", " x".repeat(40));
-        for (json, why) in [
+        let said = |said: bool| {
+            question("q", "a", 0).replace("\"id\"", &format!("\"is_impossible\": {said}, \"id\""))
+        };
+        for (json, why, stays) in [
             (
                 file("  ", &question("q", "a", 0)),
                 "line 2, article 1 (`T`), paragraph 1: its context is empty",
+                true,
             ),
             (
                 file("a", &question("q7", "b", 0)),
                 "line 2, article 1 (`T`), paragraph 1, question `q7`: no answer stands",
+                true,
             ),
             (
                 file("a", &["\n".into(), question("q", "a", 0), ",\n{}".into()].concat()),
                 "line 4, article 1 (`T`), paragraph 1, question 2: it is not a SQuAD question: missing field `id`",
+                false,
             ),
             (
                 file("a", &question("q", "a", 0)).replace("\"qas\"", "\"q\""),
                 "line 2, article 1 (`T`), paragraph 1: it is not a SQuAD paragraph: missing field `qas`",
+                false,
             ),
-            (file("a", &question("q", "a", -1)), "no answer stands"),
-            (file("a", &question("q", "", 0)), "no answer stands"),
-            (file(&far, &question("q", "b", 0)), "no answer stands"),
-            (file("a", &[question("q", "a", 0), question("q", "a", 0)].join(",")), "the same id"),
-            (file("a", r#"{"id": "q", "question": " ", "answers": []}"#), "its text is empty"),
-            (file("a", r#"{"id": "q", "question": "?", "answers": []}"#), "is_impossible is not true"),
+            (file("a", &question("q", "a", -1)), "no answer stands", true),
             (
-                file("a", &question("q", "a", 0).replace("\"id\"", "\"is_impossible\": true, \"id\"")),
-                "is_impossible is true",
+                file("a", &question("q", "a", 0)).replace("\"answer_start\"", "\"start\""),
+                "no answer stands",
+                true,
             ),
+            (file(&far, &question("q", "b", 0)), "no answer stands", true),
+            (file("a", &[question("q", "a", 0), question("q", "a", 0)].join(",")), "the same id", false),
+            (file("a", r#"{"id": "q", "question": " ", "answers": []}"#), "its text is empty", true),
+            (file("a", &with_answers(1, "[{}]")), "no question of the file has any", true),
+            (file("a", &with_answers(1, "7")), "its answers are not SQuAD's", false),
+            (file("a", &said(true)), "is_impossible is true", true),
+            (file("a", &said(false).replace("\"a\"", "\"\"")), "is_impossible is false", true),
         ] {
             let error = read(&json, false).0.err().unwrap();
             assert!(error.to_string().contains(why) && error.to_string().contains("f.json"), "{error}");
             assert!(error.hint().unwrap().contains("task.skip_bad"));
             assert_eq!(error.exit_code(), 65);
             let (read, skipped, _) = read(&json, true);
-            assert!(read.is_ok() && skipped.count == 1 && skipped.first.len() == 1);
+            assert!(read.is_ok() && skipped.count == 1 && skipped.first.len() == 1, "{why}");
+            // What is scored is answered all the same where there is a question, as the official scorer counts it.
+            let (read, skipped, _) = read_split(&json, "dev", true, true);
+            let questions: usize = read.unwrap().iter().map(|paragraph| paragraph.questions.len()).sum();
+            assert_eq!(
+                (questions > 0, skipped.count > 0),
+                (stays || why == "the same id" || why.contains("question 2"), !stays),
+                "{why}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_contradiction_is_scored_as_the_official_scorer_has_it() {
+        for (said, answer, expected) in [(true, "a", Some(false)), (false, "", Some(true))] {
+            let question =
+                question("q", answer, 0).replace("\"id\"", &format!("\"is_impossible\": {said}, \"id\""));
+            assert_eq!(impossible(&read_split(&file("a", &question), "dev", true, true)), [expected]);
         }
     }
 

@@ -3,6 +3,7 @@
 
 mod encode;
 mod file;
+mod raw;
 mod records;
 mod windows;
 

@@ -234,7 +234,13 @@ fn open_tasks(
             out.line(&format!("{name}: {}: {}", split.name, counted(split.examples.len(), "example")));
             split.skipped.notes.iter().for_each(|note| out.line(&format!("  {note}")));
             if split.skipped.count > 0 {
-                out.line(&format!("warning: {name}: {}: skipped {}:", split.name, split.skipped.count));
+                let count = split.skipped.count;
+                // What is asked is answered wherever it can be read.
+                let what = match split.name.as_str() {
+                    "train" => format!("skipped {count}"),
+                    _ => format!("{count} not scored"),
+                };
+                out.line(&format!("warning: {name}: {}: {what}:", split.name));
                 split.skipped.first.iter().for_each(|what| out.line(&format!("  {what}")));
             }
         }

@@ -219,6 +219,7 @@ mod tests {
             task: name.into(),
             split: "dev".into(),
             count: 1,
+            left_out: 0,
             metrics: vec![metric],
             loss: None,
             collapsed: None,

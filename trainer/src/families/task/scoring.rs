@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use segue_configs::{ConfigError, TaskConfig, out_of_range};
+use segue_configs::{ConfigError, TaskConfig, counted, out_of_range};
 use segue_tasks::squad::Questions;
 use segue_tasks::{
     Answer, Example, Kind, Placed, Rankings, Records, Row, Split, TaggedSentence, Target, TaskData,
@@ -29,6 +29,9 @@ pub struct SplitScores {
     pub split: String,
     /// Answers that could be compared with what is right.
     pub count: usize,
+    /// Records of the split that could not be used and are not among them (`task.skip_bad`).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub left_out: u64,
     /// Metrics by name, the task's own first.
     pub metrics: Vec<Metric>,
     /// Mean loss of the examples whose answer is known, in nats or squared units; `None` where answers have no loss of
@@ -49,6 +52,10 @@ pub struct Metric {
     pub value: f64,
 }
 
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
 fn null_is_nan<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     Ok(Option::deserialize(from)?.unwrap_or(f64::NAN))
 }
@@ -64,7 +71,12 @@ impl SplitScores {
     pub fn describe(&self) -> String {
         let metrics: Vec<String> =
             self.metrics.iter().map(|metric| format!("{} {:.4}", metric.name, metric.value)).collect();
-        format!("{} {}: {} answers: {}", self.task, self.split, self.count, metrics.join(", "))
+        let left_out = match self.left_out {
+            0 => String::new(),
+            count => format!(", {} not scored", counted(count, "bad record")),
+        };
+        let Self { task, split, count, .. } = self;
+        format!("{task} {split}: {count} answers{left_out}: {}", metrics.join(", "))
     }
 }
 
@@ -259,6 +271,7 @@ pub fn score(data: &TaskData, split: &Split, scores: &[Scores], answered: &Answe
         task: data.name.clone(),
         split: split.name.clone(),
         count,
+        left_out: split.skipped.count,
         metrics,
         loss: mean_loss(data, split, scores),
         collapsed,
