@@ -153,25 +153,33 @@ pub fn tree_reduce_scatter(
     regions::reduce_scatter(&mut Host::new(comm, values, scratch, wire), wanted)
 }
 
-/// Collective. Overwrites `values[slices[r]]` on every rank with those of rank r. All ranks give the same list of slices, one a rank, which do
-/// not overlap; `values` are of equal length on all ranks.
+/// Collective. Gives every other rank `own`, and overwrites `others[r]` with what rank r gives, which is as long. This rank's place in `others` is
+/// empty. Nothing is written to `own`: others may read it meanwhile.
 ///
 /// ```
 /// use segue_collectives::{simulated, tree::all_gather_slices, Communicator};
-/// let gathered = simulated::run(3, |comm| {
-///     let mut values = [comm.rank() as f32; 4];
-///     all_gather_slices(comm, &mut values, &[0..1, 1..3, 3..4]).unwrap();
-///     values
+/// let gathered = simulated::run(2, |comm| {
+///     let (own, mut other) = ([comm.rank() as f32; 3], [9.0; 3]);
+///     let mut others = [&mut [][..], &mut []];
+///     others[1 - comm.rank()] = &mut other;
+///     all_gather_slices(comm, &own, &mut others).unwrap();
+///     other
 /// });
-/// assert_eq!(gathered, [[0.0, 1.0, 1.0, 2.0]; 3]);
+/// assert_eq!(gathered, [[1.0; 3], [0.0; 3]]);
 /// ```
 pub fn all_gather_slices(
     comm: &dyn Communicator,
-    values: &mut [f32],
-    slices: &[Range<usize>],
+    own: &[f32],
+    others: &mut [&mut [f32]],
 ) -> Result<(), CollectiveError> {
-    assert_eq!(slices.len(), comm.world_size(), "one slice for each rank");
-    regions::all_gather(&mut Host::new(comm, values, &mut Vec::new(), Wire::F32), slices)
+    assert_eq!(others.len(), comm.world_size(), "one slice for each rank");
+    for peer in regions::partners(comm.rank(), comm.world_size()) {
+        let theirs = &mut *others[peer];
+        if !own.is_empty() || !theirs.is_empty() {
+            comm.exchange(peer, bytemuck::cast_slice(own), bytemuck::cast_slice_mut(theirs))?;
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -308,7 +308,7 @@ fn moved(range: Range<usize>, by: usize) -> Range<usize> {
 
 /// The others of `count` in an order in which all can pair up at once: in turn t those whose numbers add
 /// up to t modulo the count, as in a round-robin tournament.
-fn partners(number: usize, count: usize) -> impl Iterator<Item = usize> {
+pub(super) fn partners(number: usize, count: usize) -> impl Iterator<Item = usize> {
     // If a's partner in turn t is t − a, then its partner's is t − (t − a) = a: pairs agree, so no exchange
     // waits for a third one.
     (0..count).map(move |turn| (turn + count - number) % count).filter(move |peer| *peer != number)

@@ -13,7 +13,7 @@ use tch::{Device, Kind, Tensor, no_grad};
 
 use crate::TrainError;
 use crate::libtorch::stream::{Entered, Event, Stream};
-use crate::libtorch::{as_f32_mut, device};
+use crate::libtorch::{as_f32, as_f32_mut, device};
 
 /// Sums over ranks of flat f32 tensors that lie where the rank computes. All its calls are collective. From card to card they are queued behind each
 /// other and over when [`wait`](Self::wait) returns for a mark behind them, else before they return.
@@ -189,11 +189,12 @@ impl Sums {
         }
     }
 
-    /// Overwrites `values[slices[r]]` on every rank with those of rank r: all of each value.
+    /// Overwrites `values[slices[r]]` on every rank with those of rank r: all of each value. This rank's own, which nobody may write to, may be read
+    /// meanwhile.
     pub fn all_gather(&mut self, values: &Tensor, slices: &[Range<usize>]) -> Result<(), CollectiveError> {
         match self.on_cards(values, Wire::F32)? {
             Some(mut regions) => regions::all_gather(&mut regions, slices),
-            None => self.by_host(values, |comm, values, _| all_gather_slices(comm, values, slices)),
+            None => gather_on_host(self.comm.as_ref(), values, slices),
         }
     }
 
@@ -229,6 +230,33 @@ fn on_host(
     work(as_f32_mut(&mut here))?;
     if values.device() != Device::Cpu {
         no_grad(|| values.shallow_clone().copy_(&here));
+    }
+    Ok(())
+}
+
+/// Overwrites what other ranks own of `values`, which are flat, with what they hold of it. Slices do not overlap, and of this rank's own nothing is
+/// borrowed but to read it: another thread may be averaging it.
+fn gather_on_host(
+    comm: &dyn Communicator,
+    values: &Tensor,
+    slices: &[Range<usize>],
+) -> Result<(), CollectiveError> {
+    let part = |slice: &Range<usize>| values.narrow(0, slice.start as i64, slice.len() as i64);
+    let is_here = values.device() == Device::Cpu;
+    let empty = |len: usize| Tensor::empty([len as i64], (Kind::Float, Device::Cpu));
+    let room = |(rank, slice): (usize, &Range<usize>)| match (rank == comm.rank(), is_here) {
+        (true, _) => empty(0),
+        (false, true) => part(slice),
+        (false, false) => empty(slice.len()),
+    };
+    let own = part(&slices[comm.rank()]).to_device(Device::Cpu);
+    let mut others: Vec<Tensor> = slices.iter().enumerate().map(room).collect();
+    // SAFETY: who updates weights waits for all of them first.
+    let own = unsafe { as_f32(&own) };
+    all_gather_slices(comm, own, &mut others.iter_mut().map(as_f32_mut).collect::<Vec<_>>())?;
+    if !is_here {
+        let received = slices.iter().zip(&others).enumerate().filter(|(rank, _)| *rank != comm.rank());
+        received.for_each(|(_, (slice, received))| no_grad(|| part(slice).copy_(received)));
     }
     Ok(())
 }
