@@ -175,6 +175,30 @@ fn a_rank_that_does_not_answer_ends_the_job_at_the_deadline() {
     }
 }
 
+/// Each of the files takes less than the deadline, and all of them more: of the checkpoint, and of the best model before it.
+#[test]
+fn a_write_that_gets_on_may_take_longer_than_the_deadline() {
+    let place = Workplace::new();
+    let keys =
+        ["train.steps=2", "train.deadline=2", "checkpoint.every=0", "eval.every=2", "checkpoint.best=true"];
+    for faults in ["slow=600@folder.sync-file:rank=0:hit=1..", "slow=1500@tensors.write:rank=1:hit=1.."] {
+        let run = if faults.contains("rank=0") { "disk-of-0" } else { "disk-of-1" };
+        let mut job = mpirun(2, &place.pretrain(run, &keys));
+        job.env("SEGUE_FAULTS", faults);
+        ends(job, 0, &[]);
+        assert!(place.path(run).join("checkpoints/step-00000002/MANIFEST.json").is_file());
+    }
+}
+
+#[test]
+fn a_write_that_hangs_ends_the_job_at_the_deadline() {
+    let place = Workplace::new();
+    let keys = ["train.steps=2", "train.deadline=1", "checkpoint.every=0", "eval.every=0"];
+    let mut job = mpirun(2, &place.pretrain("run", &keys));
+    job.env("SEGUE_FAULTS", "slow=600000@folder.sync-file:rank=0");
+    ends(job, 82, &["error on rank 1: MPI_", "has waited 1 s for", "train.deadline"]);
+}
+
 #[test]
 fn doctor_compares_the_hosts_of_its_ranks() {
     let place = Workplace::new();

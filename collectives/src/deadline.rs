@@ -5,8 +5,8 @@
 //! back, and where the network to the other host is gone.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Once, OnceLock};
-use std::time::Duration;
+use std::sync::{Mutex, Once, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::calls::longest_wait;
 use crate::stderr::print_line;
@@ -25,6 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 static DEADLINE: AtomicU64 = AtomicU64::new(0);
 /// The step that is being made, for the message.
 static STEP: AtomicU64 = AtomicU64::new(0);
+/// When a rank was last heard of that others wait for and that gets on.
+static GETS_ON: Mutex<Option<Instant>> = Mutex::new(None);
 /// What is done before a job ends that has waited too long.
 static LAST: OnceLock<Box<dyn Fn() + Send + Sync>> = OnceLock::new();
 
@@ -58,6 +60,17 @@ pub fn limit() -> Option<Duration> {
     Some(Duration::from_millis(DEADLINE.load(Ordering::Relaxed))).filter(|deadline| !deadline.is_zero())
 }
 
+/// Takes note that what others wait for gets on: deadlines count from now.
+pub fn gets_on() {
+    *GETS_ON.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+}
+
+/// How long a call that began so long ago has waited without a sign that what it waits for gets on.
+pub(crate) fn waited(ago: Duration) -> Duration {
+    let heard = *GETS_ON.lock().unwrap_or_else(PoisonError::into_inner);
+    heard.map_or(ago, |heard| ago.min(heard.elapsed()))
+}
+
 /// Does what is done before a job ends that has waited too long.
 pub(crate) fn finish() {
     LAST.get().into_iter().for_each(|work| work());
@@ -86,7 +99,7 @@ fn pause() -> Duration {
 /// What to say of a call that has waited too long.
 fn overdue() -> Option<String> {
     let deadline = limit()?;
-    let wait = longest_wait().filter(|wait| wait.ago > deadline)?;
+    let wait = longest_wait().filter(|wait| waited(wait.ago) > deadline)?;
     let (rank, call) = (wait.call.rank, wait.call.name);
     let peer = wait.call.peer.map_or("other ranks".into(), |peer| format!("rank {peer}"));
     let step = match step() {
@@ -112,4 +125,16 @@ fn end_soon() {
 pub fn end_now(code: i32) -> ! {
     // SAFETY: ends the process without running anything of it; handlers of the library could wait as well.
     unsafe { libc::_exit(code) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_counts_from_the_last_sign() {
+        let long = Duration::from_secs(3600);
+        gets_on();
+        assert!(waited(long) < long && waited(Duration::ZERO) == Duration::ZERO);
+    }
 }

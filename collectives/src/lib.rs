@@ -11,7 +11,7 @@
 //! On top of the trait, for every implementation alike: [`tree`] sums over ranks in one fixed order, on hosts and on cards by the same routine,
 //! which is what makes a run's bits independent of the number of ranks; [`consensus`] lets all ranks
 //! take the same decision at the same step; [`GivingUp`] tells a rank that fails whether all do; [`panic_hook`] ends the
-//! whole job when one rank panics, [`deadline`] when one waits too long, and [`calls`] tells what it was in; [`bench`](mod@bench) times an all-reduce, [`Slowed`] over a link of
+//! whole job when one rank panics, [`deadline`] when one waits too long for another that is not [`busy`], and [`calls`] tells what it was in; [`bench`](mod@bench) times an all-reduce, [`Slowed`] over a link of
 //! another speed; [`Watched`] tells what was said.
 //!
 //! ```
@@ -26,6 +26,7 @@
 //! ```
 
 pub mod bench;
+pub mod busy;
 pub mod calls;
 mod communicator;
 pub mod consensus;

@@ -201,7 +201,8 @@ pub struct TrainConfig {
     /// What ranks divide among themselves: `none`, the `optimizer`'s moments and averages of the weights (ZeRO-1), or these and the summed
     /// `gradients` (ZeRO-2). Saves memory; does not change the result.
     pub shard: Shard,
-    /// Seconds that a rank waits for others in one call before the job ends with exit code 82; 0 for as long as it takes.
+    /// Seconds that a rank waits for others in one call before the job ends with exit code 82; 0 for as long as it takes. A checkpoint that is written
+    /// more slowly, and gets on, ends nothing.
     #[schemars(transform = Range::at_least(0))]
     pub deadline: u64,
 }

@@ -162,7 +162,9 @@ impl Nccl {
                 IN_PROGRESS => {}
                 code => return self.check(code, call, peer),
             }
-            if let Some(patience) = self.patience.filter(|patience| start.elapsed() >= *patience) {
+            if let Some(patience) =
+                self.patience.filter(|patience| deadline::waited(start.elapsed()) >= *patience)
+            {
                 deadline::finish();
                 return Err(CollectiveError::Overdue { rank: self.rank, call, seconds: patience.as_secs() });
             }

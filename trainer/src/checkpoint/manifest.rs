@@ -142,6 +142,7 @@ impl FileRecord {
                 return Ok(Self { bytes: hasher.count(), blake3: hasher.finalize().to_hex().to_string() });
             }
             hasher.update_rayon(&buffer);
+            segue_faults::gets_on();
         }
     }
 

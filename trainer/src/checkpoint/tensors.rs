@@ -182,6 +182,7 @@ fn to_stored<'a>(name: &'a str, tensor: &'a Tensor) -> SafetensorsTensor<'a> {
     let pieces = (0..tensor.numel()).step_by(PIECE);
     let flat = std::cell::LazyCell::new(move || tensor.detach().contiguous().view([-1]));
     let values = pieces.map(move |start| {
+        segue_faults::gets_on();
         let piece = flat.narrow(0, start as i64, PIECE.min(tensor.numel() - start) as i64);
         bytes_of(&piece.to_kind(kind))
     });

@@ -7,6 +7,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use segue_collectives::busy::{self, Rhythm, with_signs};
 use segue_collectives::{CollectiveError, Communicator};
 use segue_faults as faults;
 use serde::{Deserialize, Serialize};
@@ -31,6 +32,8 @@ pub(super) struct Publication {
 enum Written {
     File(String, FileRecord),
     All,
+    /// A file is not through yet, and the rank gets on with it.
+    GetsOn,
     Failed {
         path: String,
         /// Number of the system's error, where there is one.
@@ -65,23 +68,33 @@ impl Publication {
         let sent = (1..comm.world_size()).try_for_each(|peer| send(comm, peer, name));
         let draft = draft?;
         let mut known = FileRecords::new();
+        let gets_on = || busy::gets_on(comm);
+        let mut rhythm = Rhythm::new();
         let written = sent.and_then(|()| {
             // First what the others wait for.
             let own = scattered::write(draft.path(), contents, comm)?;
-            let own = own.and_then(|()| contents.write(draft.path()));
+            let own =
+                with_signs(faults::visits, gets_on, || own.and_then(|()| contents.write(draft.path())))?;
             // Every rank is heard to its end, whatever has failed: when the folder goes, nobody writes to it any more.
-            (1..comm.world_size()).try_fold(own, |all, peer| Ok(all.and(hear(comm, peer, &mut known)?)))
+            (1..comm.world_size())
+                .try_fold(own, |all, peer| Ok(all.and(hear(comm, peer, &mut known, &mut rhythm)?)))
         });
-        match written {
-            Ok(written) => written?,
+        let written = match written {
+            Ok(written) => written,
             Err(lost) => {
                 // A rank is gone, and the others may still write: a folder that went now would look to them like another file system.
                 draft.leave();
                 return Err(lost.into());
             }
-        }
-        faults::point("checkpoint.publish");
-        draft.publish(known, self.stay)
+        };
+        let publish = || {
+            written?;
+            faults::point("checkpoint.publish");
+            draft.publish(known, self.stay)
+        };
+        let published = with_signs(faults::visits, gets_on, publish)?;
+        busy::end(comm)?;
+        published
     }
 
     /// The part of any other rank.
@@ -100,6 +113,8 @@ impl Publication {
             Err(error) => Written::failed(error, &folder),
         };
         tell(comm, &end)?;
+        // Until the checkpoint is there: while rank 0 gets on with it, nobody's patience comes to an end.
+        busy::await_end(comm)?;
         written
     }
 
@@ -107,8 +122,13 @@ impl Publication {
     fn fill(&self, contents: &Contents, folder: &Path, comm: &dyn Communicator) -> Result<(), TrainError> {
         for (name, tensors) in &contents.tables {
             let path = folder.join(name);
-            write_tensors(&path, tensors).map_err(|error| self.unless_unseen(error, folder, comm.rank()))?;
-            tell(comm, &Written::File(name.clone(), FileRecord::of(&path)?))?;
+            let write = || {
+                write_tensors(&path, tensors)
+                    .map_err(|error| self.unless_unseen(error, folder, comm.rank()))?;
+                FileRecord::of(&path)
+            };
+            let record = with_signs(faults::visits, || tell(comm, &Written::GetsOn), write)??;
+            tell(comm, &Written::File(name.clone(), record))?;
         }
         Ok(())
     }
@@ -144,14 +164,20 @@ fn tell(comm: &dyn Communicator, written: &Written) -> Result<(), CollectiveErro
     send(comm, 0, &serde_json::to_vec(written).unwrap_or_default())
 }
 
-/// Hears to the end what rank `rank` has written; an error of its own is given only then.
+/// Hears to the end what rank `rank` has written; an error of its own is given only then. The others wait meanwhile, and hear that it gets on.
 fn hear(
     comm: &dyn Communicator,
     rank: usize,
     known: &mut FileRecords,
+    rhythm: &mut Rhythm,
 ) -> Result<Result<(), TrainError>, CollectiveError> {
     loop {
-        match serde_json::from_slice(&receive(comm, rank)?) {
+        let word = receive(comm, rank)?;
+        if rhythm.is_due() {
+            busy::gets_on(comm)?;
+        }
+        match serde_json::from_slice(&word) {
+            Ok(Written::GetsOn) => {}
             Ok(Written::File(name, record)) => _ = known.insert(name, record),
             Ok(Written::All) => return Ok(Ok(())),
             Ok(Written::Failed { path, code, what }) => {

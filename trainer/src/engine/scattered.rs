@@ -4,7 +4,9 @@
 use std::cell::RefCell;
 use std::path::Path;
 
-use segue_collectives::{CollectiveError, Communicator};
+use segue_collectives::busy::Rhythm;
+use segue_collectives::{CollectiveError, Communicator, deadline};
+use segue_faults as faults;
 use segue_foreign::{ElementType, SafetensorsTensor};
 
 use crate::TrainError;
@@ -15,6 +17,8 @@ type Request = [u64; 2];
 
 /// There is nothing more to ask for.
 const NONE: Request = [u64::MAX; 2];
+/// There is nothing to ask for yet, and rank 0 gets on.
+const WAIT: Request = [u64::MAX - 1; 2];
 
 /// Rank 0's part: writes the scattered tables of `contents` into `folder`. The other ranks [`serve`]. They are told of the end even where writing
 /// fails, which is the inner result.
@@ -26,18 +30,46 @@ pub fn write(
     if contents.scattered.is_empty() {
         return Ok(Ok(()));
     }
-    let lost = RefCell::new(None);
+    let asking = RefCell::new(Asking { comm, rhythm: Rhythm::new(), lost: None });
     let mut written = Ok(());
     for (number, table) in contents.scattered.iter().enumerate() {
-        let stored = |(place, tensor)| to_stored(tensor, [number as u64, place as u64], comm, &lost);
+        let stored = |(place, tensor)| to_stored(tensor, [number as u64, place as u64], &asking);
         let stored = table.tensors.iter().enumerate().map(stored).collect();
         written = written.and_then(|()| write_stored(&folder.join(&table.file), stored));
     }
-    if let Some(error) = lost.into_inner() {
+    if let Some(error) = asking.into_inner().lost {
         return Err(error);
     }
-    (1..comm.world_size()).try_for_each(|peer| comm.send(peer, &to_bytes(NONE)))?;
+    tell_all(comm, NONE)?;
     Ok(written)
+}
+
+/// Rank 0's way to what other ranks have.
+struct Asking<'a> {
+    comm: &'a dyn Communicator,
+    /// Of its signs to those that it does not ask for long.
+    rhythm: Rhythm,
+    lost: Option<CollectiveError>,
+}
+
+impl Asking<'_> {
+    /// The bytes of a tensor, from those who have them. Once a rank is lost the file comes to nothing; what is written of it until then does not
+    /// matter.
+    fn ask(&mut self, tensor: &ScatteredTensor, request: Request) -> Vec<u8> {
+        faults::gets_on();
+        if self.lost.is_none() {
+            let told = if self.rhythm.is_due() { tell_all(self.comm, WAIT) } else { Ok(()) };
+            match told.and_then(|()| collect(tensor, request, self.comm)) {
+                Ok(bytes) => return bytes,
+                Err(error) => self.lost = Some(error),
+            }
+        }
+        vec![0; tensor.shape.iter().product::<i64>() as usize * size_of::<f32>()]
+    }
+}
+
+fn tell_all(comm: &dyn Communicator, request: Request) -> Result<(), CollectiveError> {
+    (1..comm.world_size()).try_for_each(|peer| comm.send(peer, &to_bytes(request)))
 }
 
 /// The part of any other rank: gives rank 0 what it asks for, until it asks no more.
@@ -48,6 +80,10 @@ pub fn serve(contents: &Contents, comm: &dyn Communicator) -> Result<(), Collect
     loop {
         let mut request = to_bytes(NONE);
         comm.recv(0, &mut request)?;
+        deadline::gets_on();
+        if request == to_bytes(WAIT) {
+            continue;
+        }
         let [table, tensor] = of_bytes(request).map(|number| number as usize);
         let asked = contents.scattered.get(table).and_then(|table| table.tensors.get(tensor));
         // Rank 0 asks for what its own list of parts says is here.
@@ -56,24 +92,12 @@ pub fn serve(contents: &Contents, comm: &dyn Communicator) -> Result<(), Collect
     }
 }
 
-fn to_stored<'a>(
+fn to_stored<'a, 'c: 'a>(
     tensor: &'a ScatteredTensor,
     request: Request,
-    comm: &'a dyn Communicator,
-    lost: &'a RefCell<Option<CollectiveError>>,
+    asking: &'a RefCell<Asking<'c>>,
 ) -> SafetensorsTensor<'a> {
-    let values = move || {
-        let len = tensor.shape.iter().product::<i64>() as usize * size_of::<f32>();
-        // Once a rank is lost the file comes to nothing; what is written of it until then does not matter.
-        let nothing = || vec![0; len];
-        if lost.borrow().is_some() {
-            return nothing();
-        }
-        collect(tensor, request, comm).unwrap_or_else(|error| {
-            *lost.borrow_mut() = Some(error);
-            nothing()
-        })
-    };
+    let values = move || asking.borrow_mut().ask(tensor, request);
     let shape = tensor.shape.iter().map(|&n| n as usize).collect();
     SafetensorsTensor {
         name: &tensor.name,
