@@ -51,8 +51,8 @@ fn with_signs_every<T>(
 ) -> Result<T, CollectiveError> {
     thread::scope(|scope| {
         let (working, over) = channel::<()>();
+        let mut before = progress();
         let give = move || {
-            let mut before = progress();
             while over.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
                 let now = progress();
                 if std::mem::replace(&mut before, now) != now {

@@ -67,6 +67,11 @@ impl Default for RecoveryConfig {
 }
 
 impl RecoveryConfig {
+    /// Whether validation losses are compared with the best one.
+    pub fn judges_losses(&self) -> bool {
+        self.diverged_by > 0.0 || self.diverged_times > 0.0
+    }
+
     /// Whether a validation loss is that of a run that has diverged, where `best` is the best so far.
     pub fn diverged(&self, loss: f64, best: Option<f64>) -> bool {
         let above = |limit: f64| loss > limit;

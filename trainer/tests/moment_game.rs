@@ -10,10 +10,11 @@ use segue_collectives::simulated;
 use segue_configs::Config;
 use segue_dataloader::Reader;
 use segue_random::{Purpose, derive};
-use segue_trainer::engine::{Engine, Event, Learner, Loss, Outcome, Turn};
+use segue_trainer::engine::{Better, Engine, Event, Learner, Loss, Measures, Outcome, Turn};
 use segue_trainer::families::moment_game::{MomentGameConfig, Players, VectorReader};
 use segue_trainer::families::{self, MODELS};
 use segue_trainer::noise::Noise;
+use segue_trainer::optim::averaging::AveragingEvent;
 use segue_trainer::{Parameters, libtorch};
 use serde_json::Value;
 use tch::Tensor;
@@ -283,6 +284,80 @@ fn trained_at_once_each_network_gets_the_gradient_of_its_own_objective() {
         let got: Vec<_> = engine.networks[n].buckets().gradients().iter().map(|t| t * 4.0).collect();
         assert_eq!(got, own[n], "network {n}");
         assert_ne!(got, of_sum[n], "network {n}");
+    }
+}
+
+/// Of the short average alone the generator's part holds what is no number. Those of both networks are one model.
+#[test]
+fn an_average_that_one_network_has_broken_is_dropped_of_all() {
+    let config = config(
+        Path::new("unused"),
+        &[&ONE_MICRO_STEP[..], &["average.start=0", "average.kind=two_tailed", "eval.every=1"]].concat(),
+    );
+    let mut engine =
+        Engine::new(&config, Players::new(&config, &MomentGameConfig::default()), &Local).unwrap();
+    let lengths = |engine: &Engine<Players>| {
+        let of = |n: usize| engine.networks[n].averaging.state();
+        [GENERATOR, CRITIC].map(|n| [&of(n)["short"]["count"], &of(n)["long"]["count"]].map(|c| c.as_u64()))
+    };
+    for step in 1..=4 {
+        engine.step(step, &batch(step)).unwrap();
+        if step == 3 {
+            let (_, generator) = engine.learner.networks()[GENERATOR];
+            let tables = engine.networks[GENERATOR].averaging.named_tables(generator);
+            let short = tables.iter().filter(|(name, _)| name.starts_with("short."));
+            short.for_each(|(_, table)| _ = tch::no_grad(|| table.shallow_clone().fill_(f64::NAN)));
+        }
+        // The short average is worse than the long one, which comes after it.
+        let mut next = 10.0;
+        let work = |players: &mut Players| {
+            next -= 1.0;
+            let sum = players.networks()[GENERATOR].1.tensors()[0].sum(None).double_value(&[]);
+            Ok(Some(measures(if sum.is_finite() { next } else { f64::NAN })))
+        };
+        let chosen = engine.evaluate(step, true, work).unwrap().unwrap();
+        let [generator, critic] = lengths(&engine);
+        assert_eq!(generator, critic, "step {step}: {:?}", chosen.choice.events);
+        assert_eq!(chosen.choice.events.contains(&AveragingEvent::Dropped), step == 3);
+    }
+}
+
+/// As checkpoints of an earlier version may hold them.
+#[test]
+fn averages_of_networks_that_are_of_different_steps_begin_anew() {
+    let config = config(
+        Path::new("unused"),
+        &[&ONE_MICRO_STEP[..], &["average.start=0", "average.kind=two_tailed", "eval.every=1"]].concat(),
+    );
+    let mut engine =
+        Engine::new(&config, Players::new(&config, &MomentGameConfig::default()), &Local).unwrap();
+    for step in 1..=4 {
+        engine.step(step, &batch(step)).unwrap();
+        if step == 3 {
+            let Engine { networks, learner, .. } = &mut engine;
+            let stage = Default::default();
+            networks[CRITIC].begin_averages_anew(learner.networks()[CRITIC].1, &stage);
+        }
+        let mut next = 10.0;
+        let work = |_: &mut Players| {
+            next -= 1.0;
+            Ok(Some(measures(next)))
+        };
+        engine.evaluate(step, true, work).unwrap().unwrap();
+    }
+    let states = [GENERATOR, CRITIC].map(|n| engine.networks[n].averaging.state());
+    assert_eq!((&states[0], &states[0]["long"]["count"]), (&states[1], &Value::from(1)));
+}
+
+fn measures(loss: f64) -> Measures {
+    Measures {
+        lead: loss,
+        better: Better::Lower,
+        decide: None,
+        tie: None,
+        row: Value::Null,
+        scalars: Vec::new(),
+        lines: Vec::new(),
     }
 }
 

@@ -37,7 +37,8 @@ pub fn run(args: AverageArgs, out: &Output) -> Result<Value, Failure> {
         None => args.sources,
         Some(run) => newest(run, args.last)?,
     };
-    language_model::average(&sources, &args.output)?;
+    let passed_over = language_model::average(&sources, &args.output)?;
+    passed_over.iter().for_each(|why| out.line(&format!("skipped: {why}")));
     out.line(&format!(
         "the mean of {} is in {}",
         counted(sources.len(), "checkpoint"),

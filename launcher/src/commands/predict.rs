@@ -63,6 +63,7 @@ pub fn run(args: &PredictArgs, json: bool, out: &Output) -> Result<Value, Failur
     }
     segue_trainer::libtorch::set_threads(1);
     let predictor = Predictor::open(&args.model)?;
+    predictor.passed_over.iter().for_each(|why| out.line(&format!("skipped: {why}")));
     let mut result = json!({ "model": predictor.path });
     let predictions = match &args.features {
         Some(path) => predictor.predict_rows(&SparseRows::read(path, predictor.config().features)?)?,

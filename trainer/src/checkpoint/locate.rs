@@ -9,25 +9,33 @@ use crate::TrainError;
 
 /// Folder of the best model, in the folder of a run that keeps it.
 pub const BEST: &str = "best";
+/// What the evaluation found that a best model is of: its step, its `value`, and more.
+pub const METRICS: &str = "metrics.json";
 /// With a number behind it: folder of the model that a stage of a run came to.
 pub const STAGE: &str = "stage-";
 /// The folder of a run's checkpoints.
 pub const CHECKPOINTS: &str = "checkpoints";
 
-/// The folder with the weights of `path`: the best model of a run, where it keeps one, else its newest checkpoint that
-/// verifies; a checkpoint; or a folder with `config.json`. With it, what was wrong with newer checkpoints.
+/// The folder with the weights of `path`: the best model of a run, where it keeps one that is whole, else its newest checkpoint that
+/// verifies; a checkpoint; or a folder with `config.json`. With it, what was wrong with the best model and with newer checkpoints.
 pub fn locate(path: &Path) -> Result<(PathBuf, Vec<String>), TrainError> {
     let best = path.join(BEST);
-    if best.join("config.json").is_file() {
-        verify_model(&best)?;
-        return Ok((best, Vec::new()));
-    }
+    let damage = match best.join("config.json").is_file().then(|| verify_model(&best)) {
+        None => None,
+        Some(Ok(())) => return Ok((best, Vec::new())),
+        Some(Err(error)) if error.is_of_storage() => return Err(error),
+        Some(Err(damage)) => Some(damage),
+    };
     for folder in [path.join(CHECKPOINTS), path.to_path_buf()] {
         if folder.is_dir()
-            && let Some(found) = find(&folder)?
+            && let Some((found, newer)) = find(&folder)?
         {
-            return Ok(found);
+            let refused = damage.iter().map(|damage| format!("the best model: {damage}"));
+            return Ok((found, refused.chain(newer).collect()));
         }
+    }
+    if let Some(damage) = damage {
+        return Err(damage);
     }
     if path.join(MANIFEST).exists() || path.join("config.json").is_file() && !path.join(CHECKPOINTS).is_dir()
     {
@@ -39,7 +47,7 @@ pub fn locate(path: &Path) -> Result<(PathBuf, Vec<String>), TrainError> {
 }
 
 /// Checks a model folder against its manifest; one from elsewhere has none.
-fn verify_model(folder: &Path) -> Result<(), TrainError> {
+pub(crate) fn verify_model(folder: &Path) -> Result<(), TrainError> {
     if !folder.join(MANIFEST).exists() {
         return Ok(());
     }
@@ -53,4 +61,42 @@ fn verify_model(folder: &Path) -> Result<(), TrainError> {
         }
         other => other,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::manifest::FileRecords;
+    use super::super::publish::{Draft, Stay, replace};
+    use super::*;
+    use segue_configs::CheckpointConfig;
+
+    fn model(dir: &Path) -> Result<(), TrainError> {
+        for file in ["config.json", "model.safetensors"] {
+            std::fs::write(dir.join(file), file).unwrap();
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_damaged_best_model_gives_way_to_the_newest_checkpoint_and_is_told_of() {
+        let run = tempfile::tempdir().unwrap();
+        let best = run.path().join(BEST);
+        replace(&best, model).unwrap();
+        assert_eq!(locate(run.path()).unwrap(), (best.clone(), Vec::new()));
+        std::fs::write(best.join("model.safetensors"), "model.safetensorz").unwrap();
+        // Without another model there is nothing to give way to.
+        assert_eq!(locate(run.path()).unwrap_err().exit_code(), 65);
+        let draft = Draft::begin(&run.path().join(CHECKPOINTS), 7).unwrap();
+        model(draft.path()).unwrap();
+        let stay = Stay::of(&CheckpointConfig::default(), None);
+        let checkpoint = draft.publish(FileRecords::new(), stay).unwrap();
+        let (found, refused) = locate(run.path()).unwrap();
+        assert_eq!(found, checkpoint);
+        assert!(
+            refused.len() == 1 && refused[0].contains("best/model.safetensors is damaged"),
+            "{refused:?}"
+        );
+        // Who names it gets no other.
+        assert_eq!(locate(&best).unwrap_err().exit_code(), 65);
+    }
 }

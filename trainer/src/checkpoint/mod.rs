@@ -17,7 +17,8 @@ pub use contents::{
     AVERAGES, Contents, OPTIMIZER, STATE, Scattered, ScatteredTensor, TRAINING_WEIGHTS, WEIGHTS, file_of,
 };
 pub(crate) use files::{read_error, write_error, write_json};
-pub use locate::{BEST, CHECKPOINTS, STAGE, locate};
+pub(crate) use locate::verify_model;
+pub use locate::{BEST, CHECKPOINTS, METRICS, STAGE, locate};
 pub use manifest::{FileRecord, FileRecords, MANIFEST, Manifest};
 pub use publish::{
     Check, Draft, Found, Stay, find, find_and_set_aside, find_due, find_up_to, list, replace, tidy_up,

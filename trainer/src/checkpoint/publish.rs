@@ -218,29 +218,56 @@ pub fn find(folder: &Path) -> Result<Found, TrainError> {
 /// A whole checkpoint and what is wrong with newer ones, if there is any checkpoint.
 pub type Found = Option<(PathBuf, Vec<String>)>;
 
-/// Like [`find`] among the checkpoints of every `every` steps alone, which are there however often a run was stopped. Those of
-/// later steps are set aside: the run that made them is not the one that goes on.
-pub fn find_due(folder: &Path, every: u64, check: Check) -> Result<Found, TrainError> {
-    let due =
-        list(folder)?.into_iter().filter(|(step, _)| every > 0 && *step > 0 && step.is_multiple_of(every));
-    let Some((path, refused)) = search(folder, due.collect(), check)? else { return Ok(None) };
+/// For the job that owns the folder: the newest whole one among the checkpoints of every `every` steps, which are there however often a run was
+/// stopped, and what was wrong with newer ones of these. Where there is none, those are in `refused`. Checkpoints of later steps are set aside: the
+/// run that made them is not the one that goes on.
+pub fn find_due(
+    folder: &Path,
+    every: u64,
+    refused: &mut Vec<String>,
+    check: Check,
+) -> Result<Found, TrainError> {
+    let is_due = |step: u64| every > 0 && step > 0 && step.is_multiple_of(every);
+    let Some(path) = find_among(folder, &is_due, refused, check)? else { return Ok(None) };
     let later = list(folder)?.into_iter().rev().map(|(_, other)| other).take_while(|other| *other != path);
     for other in later.collect::<Vec<_>>() {
         set_aside(folder, &other, "abandoned")?;
     }
     point_latest(folder, &path)?;
-    Ok(Some((path, refused.into_iter().map(|(_, why)| why).collect())))
+    Ok(Some((path, Vec::new())))
 }
 
-/// Like [`find`] of the checkpoint of step `step` alone or, where there is none, of the newest before it; `None` where there is none either.
-pub fn find_up_to(folder: &Path, step: u64, check: Check) -> Result<Found, TrainError> {
-    let mut before = list(folder)?;
-    before.retain(|(other, _)| *other <= step);
-    if before.last().is_some_and(|(newest, _)| *newest == step) {
-        before.drain(..before.len() - 1);
+/// The same of the checkpoint of step `step` or, where that is not there or not whole, of the newest before it that is. None is set aside but
+/// those that do not verify.
+pub fn find_up_to(
+    folder: &Path,
+    step: u64,
+    refused: &mut Vec<String>,
+    check: Check,
+) -> Result<Found, TrainError> {
+    let found = find_among(folder, &|other| other <= step, refused, check)?;
+    Ok(found.map(|path| (path, Vec::new())))
+}
+
+/// The newest checkpoint of a step that is `wanted` that passes `check`. Newer ones of these are set aside, and what is wrong with them is told in
+/// `refused`: who can do without any does not end for a damaged one.
+fn find_among(
+    folder: &Path,
+    wanted: &dyn Fn(u64) -> bool,
+    refused: &mut Vec<String>,
+    check: Check,
+) -> Result<Option<PathBuf>, TrainError> {
+    let wanted = list(folder)?.into_iter().filter(|(step, _)| wanted(*step)).collect();
+    let (found, damaged) = newest_whole(wanted, check)?;
+    for (path, why) in &damaged {
+        set_aside(folder, path, "damaged")?;
+        refused.push(why.clone());
     }
-    let found = search(folder, before, check)?;
-    Ok(found.map(|(path, _)| (path, Vec::new())))
+    match list(folder)?.pop() {
+        Some((_, newest)) if !damaged.is_empty() => point_latest(folder, &newest)?,
+        _ => {}
+    }
+    Ok(found)
 }
 
 /// Like [`find`], for the job that owns the folder: removes what killed writers have left, lets `latest` point at
@@ -273,17 +300,28 @@ fn set_aside(folder: &Path, checkpoint: &Path, why: &str) -> Result<(), TrainErr
 /// A whole checkpoint, and newer ones with what is wrong with them.
 type Search = (PathBuf, Vec<(PathBuf, String)>);
 
-/// The newest of `all` in `folder` that passes `check`.
-fn search(folder: &Path, all: Vec<(u64, PathBuf)>, check: Check) -> Result<Option<Search>, TrainError> {
+/// The newest of `all` that passes `check`, if any does, and newer ones with what is wrong with them.
+fn newest_whole(
+    all: Vec<(u64, PathBuf)>,
+    check: Check,
+) -> Result<(Option<PathBuf>, Vec<(PathBuf, String)>), TrainError> {
     let mut refused = Vec::new();
     for (_, path) in all.into_iter().rev() {
         match check(&path)? {
-            None => return Ok(Some((path, refused))),
+            None => return Ok((Some(path), refused)),
             Some(why) => refused.push((path, why)),
         }
     }
-    if refused.is_empty() {
-        return Ok(None);
+    Ok((None, refused))
+}
+
+/// The newest of `all` in `folder` that passes `check`; an error where there are some and none does.
+fn search(folder: &Path, all: Vec<(u64, PathBuf)>, check: Check) -> Result<Option<Search>, TrainError> {
+    let (found, refused) = newest_whole(all, check)?;
+    match found {
+        Some(path) => return Ok(Some((path, refused))),
+        None if refused.is_empty() => return Ok(None),
+        None => {}
     }
     let reasons: Vec<String> = refused.into_iter().map(|(_, why)| why).collect();
     let what = format!("no checkpoint verifies:\n  {}", reasons.join("\n  "));
@@ -342,7 +380,7 @@ mod tests {
         }
         let steps = || list(dir.path()).unwrap().into_iter().map(|(step, _)| step).collect::<Vec<u64>>();
         assert_eq!(steps(), [20, 22, 23]);
-        let due = |every| find_due(dir.path(), every, &mut check_alone).unwrap();
+        let due = |every| find_due(dir.path(), every, &mut Vec::new(), &mut check_alone).unwrap();
         let (found, _) = due(10).unwrap();
         assert!(found.ends_with("step-00000020") && dir.path().join("abandoned-step-00000023").is_dir());
         assert_eq!(steps(), [20]);
@@ -367,6 +405,42 @@ mod tests {
         publish(dir.path(), "step-00000020", Stay { newest: 2, every: 0, due: 10, best: Some(14) }, state)
             .unwrap();
         assert_eq!(steps(), [14, 15, 20]);
+    }
+
+    #[test]
+    fn who_can_do_without_a_checkpoint_passes_over_damaged_ones() {
+        type Find<'a> = &'a dyn Fn(&Path, &mut Vec<String>, Check) -> Result<Found, TrainError>;
+        let up_to: Find = &|folder, refused, check| find_up_to(folder, 20, refused, check);
+        let due: Find = &|folder, refused, check| find_due(folder, 10, refused, check);
+        for (damaged, found, left) in [
+            (&[20][..], Some("step-00000010"), &[10, 25][..]),
+            (&[10, 20], None, &[25]),
+            (&[25], Some("step-00000020"), &[10, 20, 25]),
+        ] {
+            for (find, is_due) in [(up_to, false), (due, true)] {
+                let dir = tempfile::tempdir().unwrap();
+                for step in [10, 20, 25] {
+                    publish(dir.path(), &name_of(step), Stay { newest: 9, ..KEEP }, touch).unwrap();
+                }
+                damaged
+                    .iter()
+                    .for_each(|step| fs::write(dir.path().join(name_of(*step)).join("f"), "y").unwrap());
+                let mut refused = Vec::new();
+                let path = find(dir.path(), &mut refused, &mut check_alone).unwrap().map(|(path, _)| path);
+                assert_eq!(path, found.map(|name| dir.path().join(name)), "{damaged:?}");
+                let tried: Vec<u64> = damaged.iter().copied().filter(|step| *step <= 20).rev().collect();
+                assert_eq!(refused.len(), tried.len(), "{refused:?}");
+                for (step, why) in tried.iter().zip(&refused) {
+                    assert!(why.contains(&name_of(*step)) && why.contains("BLAKE3"), "{refused:?}");
+                    assert!(dir.path().join(format!("damaged-{}", name_of(*step))).is_dir());
+                }
+                let steps = list(dir.path()).unwrap().into_iter().map(|(step, _)| step);
+                // Whoever goes back to one that is due leaves later ones behind.
+                let left = left.iter().copied().filter(|step| !is_due || found.is_none() || *step != 25);
+                assert!(steps.eq(left), "{damaged:?}, {is_due}");
+                assert!(dir.path().join(LATEST).is_dir());
+            }
+        }
     }
 
     #[test]

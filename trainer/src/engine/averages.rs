@@ -11,7 +11,7 @@ use super::snapshot::fill;
 use super::state::FineTuning;
 use super::step::Engine;
 use crate::libtorch::is_finite;
-use crate::optim::averaging::{CandidateLoss, Choice, StandIn};
+use crate::optim::averaging::{CandidateLoss, Choice, StandIn, TRAINED};
 use crate::{Parameters, TrainError};
 
 /// What an evaluation came to.
@@ -26,6 +26,14 @@ pub struct Chosen {
     pub trained: Option<Measures>,
 }
 
+impl Chosen {
+    /// The loss of the trained weights, where it was found.
+    pub fn trained_loss(&self) -> Option<f64> {
+        let candidate = self.candidates.iter().find(|(name, _)| *name == TRAINED).map(|(_, found)| found);
+        candidate.or(self.trained.as_ref()).map(Measures::loss)
+    }
+}
+
 impl<L: Learner> Engine<'_, L> {
     /// Evaluates the weight sets that the averages offer, one after the other in the place of the trained weights, and
     /// lets the averages choose by their losses. `None` where `work` finds nothing to evaluate.
@@ -36,6 +44,8 @@ impl<L: Learner> Engine<'_, L> {
         mut work: impl FnMut(&mut L) -> Result<Option<Measures>, TrainError>,
     ) -> Result<Option<Chosen>, TrainError> {
         self.settle()?;
+        // Those of all networks are one model: they begin, switch and end together.
+        self.align_averages();
         let (mut candidates, mut broken) = (Vec::new(), Vec::new());
         for k in 0..self.networks.first().map_or(0, |network| network.averaging.candidates().len()) {
             let of = |network: &Network| network.averaging.candidates()[k].name;
@@ -45,8 +55,8 @@ impl<L: Learner> Engine<'_, L> {
             let found = work(&mut self.learner);
             // A look at all weights, which nobody needs where the loss is a number.
             broken.push(match &found {
-                Ok(Some(measures)) if !measures.of_candidate().decide.is_finite() => self.broken_parts(),
-                _ => vec![false; self.networks.len()],
+                Ok(Some(measures)) => !measures.of_candidate().decide.is_finite() && self.is_broken(k),
+                _ => false,
             });
             drop(stand_ins);
             match found? {
@@ -61,15 +71,10 @@ impl<L: Learner> Engine<'_, L> {
             true => work(&mut self.learner)?,
             false => None,
         };
-        let losses = self.decisive(candidates.iter().map(|(_, found)| found.of_candidate()))?;
+        let mut losses = self.decisive(candidates.iter().map(|(_, found)| found.of_candidate()))?;
+        losses.iter_mut().zip(broken).for_each(|(loss, broken)| loss.broken = broken);
         let mut first: Option<Choice> = None;
-        for (n, (network, (_, parameters))) in
-            self.networks.iter_mut().zip(self.learner.networks()).enumerate()
-        {
-            let pairs = losses.iter().zip(&broken);
-            let of_network =
-                |(loss, broken): (&CandidateLoss, &Vec<bool>)| CandidateLoss { broken: broken[n], ..*loss };
-            let losses: Vec<CandidateLoss> = pairs.map(of_network).collect();
+        for (network, (_, parameters)) in self.networks.iter_mut().zip(self.learner.networks()) {
             first.get_or_insert(network.choose(step, counts, &losses, parameters));
         }
         let offered = self.networks.first().map_or(Vec::new(), |network| network.averaging.candidates());
@@ -78,15 +83,34 @@ impl<L: Learner> Engine<'_, L> {
         Ok(first.map(|choice| Chosen { candidates, choice, lengths, trained }))
     }
 
-    /// Whether what stands in the place of the weights holds a value that is no number, of each network that ranks divide and whose averages are
-    /// dropped for that.
-    fn broken_parts(&self) -> Vec<bool> {
-        let pairs = self.networks.iter().zip(self.learner.networks());
+    /// Whether candidate number `k`, which stands in the place of the weights, holds a value that is no number in any network: averages that are
+    /// dropped for that are dropped of all.
+    fn is_broken(&self, k: usize) -> bool {
         let broken = |(network, (_, parameters)): (&Network, (&str, &Parameters))| {
-            let drops = network.average_kind() == AverageKind::TwoTailed;
-            drops && network.shards().is_divided() && !parameters.tensors().iter().all(is_finite)
+            let weights = match network.shards().is_divided() {
+                true => Some(parameters.tensors()),
+                // Not as they stand there, which may be less precise.
+                false => network.averaging.candidates()[k].weights,
+            };
+            network.average_kind() == AverageKind::TwoTailed
+                && weights.is_some_and(|weights| !weights.iter().all(is_finite))
         };
-        pairs.map(broken).collect()
+        self.networks.iter().zip(self.learner.networks()).any(broken)
+    }
+
+    /// Lets averages begin anew where those of the networks are not of the same steps, as a version of before may have left them.
+    fn align_averages(&mut self) {
+        let offers = |network: &Network| -> Vec<(&str, u64)> {
+            network.averaging.candidates().iter().map(|offered| (offered.name, offered.length)).collect()
+        };
+        let mut all = self.networks.iter().map(offers);
+        let first = all.next();
+        if all.any(|other| Some(&other) != first.as_ref()) {
+            drop(all);
+            tracing::warn!("the averages of this run's networks are of different steps: they begin anew");
+            // Of averages that have stages, all networks' are of the same steps.
+            self.begin_averages_anew(&FineTuning::default());
+        }
     }
 
     /// The losses that averages decide by: rank 0's, so that no rank decides otherwise over a rounding.

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::kept::Lying;
+
 /// An evaluation, as models are chosen by it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Rating {
@@ -15,6 +17,11 @@ pub struct Rating {
 }
 
 impl Rating {
+    /// Whether it is of the same evaluation. What decides between equals is not always told.
+    fn is(self, other: Self) -> bool {
+        (self.step, self.value) == (other.step, other.value)
+    }
+
     /// What is not finite is never the best, and of equals the one with the lower `tie` is.
     fn beats(&self, other: Option<Self>, is_better: impl Fn(f64, f64) -> bool) -> bool {
         let Some(other) = other else { return self.value.is_finite() };
@@ -36,15 +43,28 @@ pub struct BestSoFar {
     pub best_step: u64,
     /// Evaluations since the last one with a better value.
     pub since_best: u64,
-    /// The evaluation of the model that is kept, where it is a better one that does not count.
+    /// The evaluation of the model that is kept, where it is another one: a better one that does not count, say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub aside: Option<Rating>,
+    /// Whether no model is kept although there has been one. Not stored: who goes on looks again.
+    #[serde(skip)]
+    pub(super) lost: bool,
 }
 
 impl BestSoFar {
     /// The evaluation of the model that is kept: the best that was seen, whether it counts or not.
     pub fn kept(&self) -> Option<Rating> {
-        self.aside.or(self.counted())
+        self.aside.or(self.counted()).filter(|_| !self.lost)
+    }
+
+    /// Takes note of what a run that goes on finds where its best model is kept. An evaluation that it knows nothing of is that of a model which was
+    /// written after the state; it is likely to be made again.
+    pub(super) fn find(&mut self, lying: Lying) {
+        match lying {
+            Lying::Of(found) if self.kept().is_none_or(|kept| !kept.is(found)) => self.aside = Some(found),
+            Lying::Of(_) | Lying::Unnamed => {}
+            Lying::Lost(_) => self.lost = self.kept().is_some(),
+        }
     }
 
     fn counted(&self) -> Option<Rating> {
@@ -54,7 +74,9 @@ impl BestSoFar {
     /// Takes note of an evaluation; true where its model is the one to keep. One that wins by its `tie` alone is no reason for more
     /// patience. One that does not count (`counts`) changes nothing of what others are measured by.
     pub fn observe(&mut self, found: Rating, counts: bool, is_better: impl Fn(f64, f64) -> bool) -> bool {
-        let keep = found.beats(self.kept(), &is_better);
+        let again = self.aside.is_some_and(|aside| aside.is(found));
+        let keep = again || found.beats(self.kept(), &is_better);
+        self.lost &= !keep;
         if !counts {
             self.aside = if keep { Some(found) } else { self.aside };
             return keep;
@@ -64,7 +86,9 @@ impl BestSoFar {
         if found.beats(self.counted(), &is_better) {
             (self.best, self.tie, self.best_step) = (Some(found.value), found.tie, found.step);
         }
-        self.aside = if keep { None } else { self.aside };
+        if keep {
+            self.aside = Some(found).filter(|found| self.counted() != Some(*found));
+        }
         keep
     }
 
@@ -95,6 +119,48 @@ mod tests {
         assert_eq!(is, [true, false, true, false, false, true]);
         assert_eq!((best.best_step, best.best, best.tie, best.since_best), (6, Some(0.5), Some(0.9), 0));
         assert!(!best.observe(Rating { value: 0.5, tie: None, step: 7 }, true, |a, b| a > b));
+    }
+
+    /// A model of step 10 lies there, of which the state of step 7 knows nothing.
+    #[test]
+    fn a_run_that_goes_on_measures_by_the_model_that_lies_there() {
+        let rating = |step, value| Rating { value, tie: None, step };
+        let state = || BestSoFar { best: Some(3.0), best_step: 5, ..BestSoFar::default() };
+        let see = |best: &mut BestSoFar, found| best.observe(found, true, |a, b| a < b);
+        let mut best = state();
+        best.find(Lying::Of(rating(5, 3.0)));
+        best.find(Lying::Unnamed);
+        assert_eq!(best, state());
+        best.find(Lying::Of(rating(10, 2.0)));
+        assert_eq!((best.kept(), best.since_best, best.best_step), (Some(rating(10, 2.0)), 0, 5));
+        // Made again, it is as if nothing had happened; another one has to be better.
+        let mut again = best.clone();
+        assert!(see(&mut again, rating(10, 2.0)));
+        assert_eq!(again, BestSoFar { best: Some(2.0), best_step: 10, ..BestSoFar::default() });
+        assert!(!see(&mut best, rating(10, 2.5)));
+        assert_eq!((best.kept(), best.best_step), (Some(rating(10, 2.0)), 10));
+        assert!(see(&mut best, rating(15, 1.0)) && best.aside.is_none());
+    }
+
+    #[test]
+    fn a_model_that_is_lost_gives_way_to_the_next_one_and_sets_the_bar_of_patience_still() {
+        let mut best = BestSoFar { best: Some(3.0), best_step: 5, since_best: 1, ..BestSoFar::default() };
+        best.find(Lying::Lost("on purpose".into()));
+        assert_eq!(best.kept(), None);
+        let mut see = |step, value| {
+            let keep = best.observe(Rating { value, tie: None, step }, true, |a, b| a < b);
+            (keep, best.kept().map(|kept| kept.step), best.since_best)
+        };
+        assert_eq!(see(10, f64::NAN), (false, None, 2));
+        assert_eq!(see(15, 4.0), (true, Some(15), 3));
+        assert_eq!(see(20, 5.0), (false, Some(15), 4));
+        assert_eq!(see(25, 3.5), (true, Some(25), 5));
+        assert_eq!(see(30, 2.0), (true, Some(30), 0));
+        assert_eq!(best.aside, None);
+        // Where there never was one, none is lost.
+        let mut best = BestSoFar::default();
+        best.find(Lying::Lost("it is not there".into()));
+        assert_eq!(best, BestSoFar::default());
     }
 
     #[test]

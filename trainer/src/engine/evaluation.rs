@@ -11,6 +11,7 @@ use super::best::Rating;
 use super::doubles;
 use super::event::Event;
 use super::family::{Better, Family, KeepBest, Measures};
+use super::kept::metrics_file;
 use super::run::Run;
 use super::share::Watch;
 use crate::TrainError;
@@ -39,7 +40,8 @@ impl<F: Family> Run<'_, F> {
         on_event: &mut dyn FnMut(Event),
     ) -> Result<bool, TrainError> {
         let _span = trace_span!(target: "compute", "evaluate").entered();
-        let (step, counts) = (self.state.step, self.counts());
+        // What the same weights come to once more, after a run's end, decides nothing.
+        let (step, counts) = (self.state.step, self.counts() && self.state.evaluated != self.state.step);
         let Self { engine, family, comm, .. } = self;
         let mut progress = |done, total| on_event(Event::Evaluating { done, total });
         let mut watch = Watch::new(&mut progress).stopped_by(stop);
@@ -52,9 +54,12 @@ impl<F: Family> Run<'_, F> {
         self.state.evaluated = step;
         self.state.unmeasured = !chosen.candidates[chosen.choice.candidate].1.is_finite();
         let ends = chosen.choice.events.contains(&AveragingEvent::Stagnated);
+        let trained = chosen.trained_loss();
         let mut measures = reported(chosen);
-        let best = self.keep_best(&measures, on_event)?;
-        self.guard(&measures, on_event)?;
+        let best = self.keep_best(&measures, counts, on_event)?;
+        if counts {
+            self.guard(measures.loss(), trained, on_event)?;
+        }
         self.mark_stage(&mut measures, ends);
         self.evaluation = Some(measures.row.clone());
         on_event(Event::Evaluated { step, measures, best });
@@ -68,6 +73,7 @@ impl<F: Family> Run<'_, F> {
     fn keep_best(
         &mut self,
         measures: &Measures,
+        counts: bool,
         on_event: &mut dyn FnMut(Event),
     ) -> Result<Option<bool>, TrainError> {
         if self.family.keeps_best().is_none() {
@@ -85,9 +91,10 @@ impl<F: Family> Run<'_, F> {
         let (lead, tie) = (agreed[0], agreed[1]);
         let found = Rating { value: lead, tie: Some(tie).filter(|tie| tie.is_finite()), step };
         let mut so_far = self.state.task.clone();
-        let best = so_far.observe(found, self.counts(), is_better);
+        let best = so_far.observe(found, counts, is_better);
         if best {
-            let files = self.family.beside_best(measures, step);
+            let mut files = self.family.beside_best(measures, step);
+            files.push(metrics_file(found, measures));
             if !self.write_model(BEST, files, on_event)? {
                 // The best model is the one that lies there.
                 self.state.task.since_best = so_far.since_best;

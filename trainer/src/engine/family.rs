@@ -49,6 +49,15 @@ pub struct Place<C> {
     pub cursors: Vec<C>,
 }
 
+/// How a run has begun with the weights of another one.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Begun {
+    /// Names of parameters that it left as they were drawn, where that is worth telling.
+    pub fresh: Vec<String>,
+    /// What was passed over for these weights, such as a damaged best model, and what is wrong with it.
+    pub passed_over: Vec<String>,
+}
+
 /// Which of two values of a measure is the better one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Better {
@@ -176,15 +185,14 @@ pub trait Family {
     where
         Self: Sized;
 
-    /// Fills fresh weights with those of `from`, which `train.init_from` names: a run, a checkpoint or a model folder. Gives
-    /// the names of parameters that it left as they were drawn, where that is worth telling.
-    fn begin(&self, learner: &Self::Learner, from: &Path) -> Result<Vec<String>, TrainError> {
-        let (folder, _) = locate(from)?;
+    /// Fills fresh weights with those of `from`, which `train.init_from` names: a run, a checkpoint or a model folder.
+    fn begin(&self, learner: &Self::Learner, from: &Path) -> Result<Begun, TrainError> {
+        let (folder, passed_over) = locate(from)?;
         for (n, (name, parameters)) in learner.networks().into_iter().enumerate() {
             let stored = self.read(learner, n, &folder.join(file_of(WEIGHTS, n, name)))?;
             fill(parameters.tensors().iter().zip(stored));
         }
-        Ok(Vec::new())
+        Ok(Begun { passed_over, ..Begun::default() })
     }
 
     /// Whether there is anything to evaluate on.
@@ -206,7 +214,7 @@ pub trait Family {
         None
     }
 
-    /// Files beside the best model, which `measures` of step `step` are of.
+    /// Files beside the best model and its `metrics.json`: the model that `measures` of step `step` are of.
     fn beside_best(&self, measures: &Measures, step: u64) -> Vec<(String, Vec<u8>)> {
         let _ = (measures, step);
         Vec::new()

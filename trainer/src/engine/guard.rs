@@ -7,8 +7,9 @@ use segue_configs::NonFinite;
 
 use super::doubles;
 use super::event::Event;
-use super::family::{Family, Measures};
+use super::family::Family;
 use super::learner::Learner;
+use super::recovery::warn_of_refused;
 use super::run::Run;
 use super::search::newest_checkpoint;
 use super::state::{Guard, TrainState};
@@ -39,27 +40,34 @@ impl<F: Family> Run<'_, F> {
         if !self.restores_best() || self.state.guard.is_some() {
             return Ok(());
         }
-        self.state.guard = Some(Guard { best: None, step: self.state.step, rate: 1.0 });
+        self.state.guard = Some(Guard { step: self.state.step, rate: 1.0, ..Guard::default() });
         self.keeper.forget();
         self.checkpoint(on_event)
     }
 
-    /// Takes note of an evaluation, whose checkpoint stays where it is the best, and goes back to the best one where the run has diverged
-    /// since. A collective call.
+    /// Takes note of an evaluation that counts, of the `loss` that is reported and that of the `trained` weights where it was found. Its checkpoint
+    /// stays where it is the best, and the run goes back to the best one where it has diverged since. A collective call.
     pub(super) fn guard(
         &mut self,
-        measures: &Measures,
+        loss: f64,
+        trained: Option<f64>,
         on_event: &mut dyn FnMut(Event),
     ) -> Result<(), TrainError> {
-        if !self.counts() || !self.restores_best() && !self.fine_tunes() {
+        if !self.restores_best() && !self.fine_tunes() {
             return Ok(());
         }
-        let guard = self.state.guard.clone().unwrap_or(Guard { best: None, step: 0, rate: 1.0 });
-        let loss = doubles::of_first_rank([measures.loss()], self.comm)?[0];
-        let (step, best) = (self.state.step, guard.best);
+        let guard = self.state.guard.clone().unwrap_or(Guard { rate: 1.0, ..Guard::default() });
+        let agreed = doubles::of_first_rank([loss, trained.unwrap_or(loss)], self.comm)?;
+        let (step, loss, best) = (self.state.step, agreed[0], guard.best);
         let recovery = &self.config.recovery;
-        if self.restores_best() && recovery.diverged(loss, best) {
-            let error = TrainError::Diverged { step, loss, best };
+        // What is reported may rise where an average gives way to another one, and training be as it was.
+        let beside = trained.is_some() && recovery.judges_losses() && self.config.average.copies() > 0;
+        let (judged, than) = match beside && loss.is_finite() {
+            true => (agreed[1], guard.trained),
+            false => (loss, best),
+        };
+        if self.restores_best() && recovery.diverged(judged, than) {
+            let error = TrainError::Diverged { step, loss: judged, best: than };
             if self.state.recoveries >= recovery.at_most {
                 // No checkpoint: the same command has to come here again.
                 self.finish(on_event)?;
@@ -69,8 +77,15 @@ impl<F: Family> Run<'_, F> {
             on_event(Event::Warning { what: error.to_string() });
             return self.restore_best(on_event);
         }
+        let trained = match beside {
+            true => Some(guard.trained.map_or(judged, |before| before.min(judged))),
+            false => guard.trained,
+        };
+        if let Some(known) = &mut self.state.guard {
+            known.trained = trained;
+        }
         if loss.is_finite() && best.is_none_or(|best| loss < best) {
-            self.state.guard = Some(Guard { best: Some(loss), step, ..guard });
+            self.state.guard = Some(Guard { best: Some(loss), step, trained, ..guard });
             // One of this step may know nothing of its evaluation.
             self.keeper.forget();
             self.checkpoint(on_event)?;
@@ -95,16 +110,19 @@ impl<F: Family> Run<'_, F> {
         Ok(())
     }
 
-    /// Fills the engine with the checkpoint of the best evaluation, which is that of step `best`. Where that is not there, with a warning, with
-    /// the newest before it. Gives its step; none where there is none. A collective call.
+    /// Fills the engine with the checkpoint of the best evaluation, which is that of step `best`. Where that is not there or not whole, with a
+    /// warning, with the newest before it that is. Gives its step; none where there is none. A collective call.
     pub(super) fn load_best(
         &mut self,
         best: u64,
         on_event: &mut dyn FnMut(Event),
     ) -> Result<Option<u64>, TrainError> {
         self.keeper.wait(on_event)?;
-        let find = |folder: &Path, check: Check| find_up_to(folder, best, check);
+        let mut refused = Vec::new();
+        let find = |folder: &Path, check: Check| find_up_to(folder, best, &mut refused, check);
         let found = newest_checkpoint(&self.checkpoints(), self.comm, &self.engine.layout, find)?;
+        let lost = if refused.is_empty() { "is not there" } else { "cannot be used" };
+        warn_of_refused(refused, on_event);
         let from = match &found {
             Some((path, _)) => Some(self.restore_own(path)?.step),
             None => None,
@@ -115,9 +133,7 @@ impl<F: Family> Run<'_, F> {
                 Some(step) => format!("that of step {step} stands in for it"),
                 None => "training goes on as it is".into(),
             };
-            on_event(Event::Warning {
-                what: format!("the checkpoint of step {best} is not there: {instead}"),
-            });
+            on_event(Event::Warning { what: format!("the checkpoint of step {best} {lost}: {instead}") });
         }
         Ok(from)
     }

@@ -15,6 +15,7 @@ mod family;
 mod guard;
 mod identity;
 mod keeper;
+mod kept;
 mod layout;
 mod learner;
 mod micro_step;
@@ -45,7 +46,7 @@ pub use buckets::GradientBuckets;
 pub(crate) use buckets::group;
 pub use event::{Event, Outcome, Started};
 pub use family::{
-    Better, Family, FamilyBatch, FamilyReader, KeepBest, Labels, LossAs, Measures, Place, Prepared,
+    Begun, Better, Family, FamilyBatch, FamilyReader, KeepBest, Labels, LossAs, Measures, Place, Prepared,
 };
 pub use layout::{Layout, check_ranks};
 pub use learner::{Carry, Learner, Loss, Turn};

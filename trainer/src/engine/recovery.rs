@@ -22,6 +22,14 @@ pub(super) enum Recovery {
     WentBack,
 }
 
+/// Tells of checkpoints that a run would have gone back to.
+pub(super) fn warn_of_refused(refused: Vec<String>, on_event: &mut dyn FnMut(Event)) {
+    for why in refused {
+        let what = format!("a checkpoint to go back to does not verify, and is set aside: {why}");
+        on_event(Event::Warning { what });
+    }
+}
+
 impl<F: Family> Run<'_, F> {
     /// Whether step `step` makes no update: somebody said so, or it was part of what went wrong.
     pub(super) fn leaves_out(&self, step: u64) -> bool {
@@ -87,11 +95,14 @@ impl<F: Family> Run<'_, F> {
     }
 
     /// Takes the newest checkpoint of those that every run of this configuration has, and leaves out the steps from there
-    /// up to `step`; false where there is no checkpoint.
+    /// up to `step`; false where there is no checkpoint that is whole.
     fn go_back(&mut self, step: u64, on_event: &mut dyn FnMut(Event)) -> Result<bool, TrainError> {
         self.keeper.wait(on_event)?;
-        let find = |folder: &Path, check: Check| find_due(folder, self.config.checkpoint.every, check);
+        let mut refused = Vec::new();
+        let every = self.config.checkpoint.every;
+        let find = |folder: &Path, check: Check| find_due(folder, every, &mut refused, check);
         let found = newest_checkpoint(&self.checkpoints(), self.comm, &self.engine.layout, find)?;
+        warn_of_refused(refused, on_event);
         let Some((path, _)) = found else { return Ok(false) };
         let stored = self.restore_own(&path)?;
         self.state.go_back_to(stored);

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use segue_collectives::busy::first_works;
 use segue_collectives::consensus::{any_rank, any_rank_of};
 use segue_collectives::{Communicator, deadline};
 use segue_configs::{CheckpointConfig, Config};
@@ -14,9 +15,10 @@ use tracing::trace_span;
 use super::agreement::check_agreement;
 use super::cursors::{own_cursors, to_json};
 use super::event::{Event, Outcome, Started};
-use super::family::{Family, FamilyBatch, Place};
+use super::family::{Begun, Family, FamilyBatch, Place};
 use super::identity::dropped;
 use super::keeper::Keeper;
+use super::kept::reconcile;
 use super::learner::Learner;
 use super::publication::Publication;
 use super::recovery::Recovery;
@@ -172,7 +174,11 @@ impl<'a, F: Family> Run<'a, F> {
             }
             None => {
                 if !config.train.init_from.is_empty() {
-                    fresh = begin(config, &family, &engine)?;
+                    let begun = begin(config, &family, &engine)?;
+                    fresh = begun.fresh;
+                    for why in begun.passed_over {
+                        on_event(Event::Warning { what: format!("train.init_from: passed over {why}") });
+                    }
                 }
                 engine.begin_averages(&state.fine_tuning);
             }
@@ -185,6 +191,9 @@ impl<'a, F: Family> Run<'a, F> {
             && let Err(error) = tidy_up(Path::new(&config.run.dir), stay(config, &state))
         {
             on_event(Event::Warning { what: error.to_string() });
+        }
+        if resumed.is_some() && family.keeps_best().is_some() {
+            reconcile(config, &mut state.task, comm, on_event)?;
         }
         engine.scale_rates(&state);
         let saved = resumed.as_ref().map(|_| (state.step, state.evaluated));
@@ -371,16 +380,18 @@ impl<'a, F: Family> Run<'a, F> {
         files: Vec<(String, Vec<u8>)>,
         on_event: &mut dyn FnMut(Event),
     ) -> Result<bool, TrainError> {
-        let mut written = Ok(());
         let began = Instant::now();
         let rank = self.comm.rank();
         let mut contents = model_folder(&self.family, &self.engine, rank, &mut Staging::sharing())?;
-        if rank == 0 {
+        let written = first_works(self.comm, faults::visits, || {
             contents.files = files;
             let folder = Path::new(&self.config.run.dir).join(name);
-            written = checkpoint::replace(&folder, |dir| contents.write(dir));
+            checkpoint::replace(&folder, |dir| contents.write(dir))
+        })?;
+        if rank == 0 {
             self.stall += began.elapsed();
         }
+        let written = written.unwrap_or(Ok(()));
         let failed = any_rank(self.comm, written.is_err())?;
         match written {
             Err(error) if error.is_of_storage() => {
@@ -406,11 +417,11 @@ fn begin<F: Family>(
     config: &Config,
     family: &F,
     engine: &Engine<F::Learner>,
-) -> Result<Vec<String>, TrainError> {
+) -> Result<Begun, TrainError> {
     let from = Path::new(&config.train.init_from);
-    let fresh = family.begin(&engine.learner, from)?;
+    let begun = family.begin(&engine.learner, from)?;
     match engine.first_spoiled() {
-        None => Ok(fresh),
+        None => Ok(begun),
         Some(spoiled) => {
             let what = format!(
                 "{spoiled} holds a value that is not finite\nhint: choose another train.init_from, such as an earlier checkpoint"

@@ -79,6 +79,9 @@ pub struct Guard {
     pub step: u64,
     /// What is left of the learning rate.
     pub rate: f64,
+    /// The lowest loss of the trained weights, where an average is reported beside them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trained: Option<f64>,
 }
 
 /// `trainer_state.json`: what a run is besides its tensors.
@@ -235,16 +238,16 @@ impl TrainState {
         self.lanes = stored.lanes;
     }
 
-    /// Takes note that the steps from `first` to `last` make no update.
+    /// Takes note that the steps from `first` to `last` make no update. Ranges stay rising and apart, in whatever order they are told and however
+    /// they overlap.
     pub fn leave_out(&mut self, first: u64, last: u64) {
-        let known = |[a, b]: &[u64; 2]| *a <= first && last <= *b;
-        if self.left_out.iter().any(known) {
-            return;
-        }
-        match self.left_out.last_mut() {
-            Some([_, end]) if *end + 1 == first => *end = last,
-            _ => self.left_out.push([first, last]),
-        }
+        self.left_out.push([first, last]);
+        self.left_out.sort_unstable();
+        self.left_out.dedup_by(|[next, end], [_, before]| {
+            let joins = *next <= before.saturating_add(1);
+            *before = if joins { *end.max(before) } else { *before };
+            joins
+        });
     }
 
     /// Whether step `step` is known to make no update.
@@ -409,6 +412,22 @@ mod tests {
             [[None, Some(2.0), Some(2.0)], [Some(2.0), None, Some(2.0)], [Some(2.0), Some(2.0), None]]
         {
             assert_eq!(sum(&steps), (6.0, None, 6.0), "{steps:?}");
+        }
+    }
+
+    /// A run that goes back again and again tells of the same steps each time.
+    #[test]
+    fn ranges_that_are_left_out_are_joined_in_whatever_order_they_are_told() {
+        let config = MODELS.load(None, &[]).unwrap().config;
+        for (told, expected) in [
+            (&[[5, 8], [5, 12], [5, 9]][..], &[[5, 12]][..]),
+            (&[[5, 8], [3, 6], [13, 14], [9, 10]], &[[3, 10], [13, 14]]),
+            (&[[7, 7], [1, 1], [4, 4], [2, 3], [5, 6]], &[[1, 7]]),
+            (&[[4, u64::MAX], [9, 9], [1, 2]], &[[1, 2], [4, u64::MAX]]),
+        ] {
+            let mut state = TrainState::start(&config, "text", Vec::new(), 1, Device::Cpu);
+            told.iter().for_each(|[first, last]| state.leave_out(*first, *last));
+            assert_eq!(state.left_out, expected, "{told:?}");
         }
     }
 

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use segue_collectives::local::Local;
 use segue_collectives::simulated;
-use segue_trainer::engine::{Event, train};
+use segue_trainer::TrainError;
+use segue_trainer::engine::{Event, Outcome, train};
 use serde_json::json;
 
 use super::walk::{STEPS, Walk, config, end, folder, scale, state, walk};
@@ -169,6 +170,37 @@ fn m11_a_validation_loss_far_from_the_best_is_a_divergence() {
     assert!(error.to_string().contains("15") && again.to_string().contains("15"), "{error}, {again}");
 }
 
+/// The long average stagnates at the second evaluation, and a worse one takes its place.
+#[test]
+fn m11_a_run_diverges_by_its_trained_weights_and_not_by_an_average_that_gives_way() {
+    let go = |dir: &Path, trained: f64| {
+        // The trained weights, then the short average where it is another than the long one.
+        let losses = [3.0, 1.0, trained, 2.0, 1.0, 3.0, 2.0, 1.9, 3.0, 2.0, 1.9];
+        let evaluated = Cell::new(0);
+        let lead = |_| {
+            evaluated.set(evaluated.get() + 1);
+            losses[evaluated.get() - 1]
+        };
+        let kind = ["average.start=0", "average.kind=two_tailed", "average.stagnation=1", "train.stop_at=10"];
+        let config = config(dir, &keys(&[&kind[..], &["recovery.diverged_by=0.5"]].concat()));
+        let family = Walk { poisoned: &[], lead: &lead, keeps_best: None };
+        let mut reported = Vec::new();
+        train(&config, family, scale(), &Local, &|| false, &mut |event| {
+            if let Event::Evaluated { measures, .. } = event {
+                reported.push(measures.lead);
+            }
+        })
+        .unwrap();
+        (reported, state(dir, 10)["recoveries"].clone(), state(dir, 10)["guard"].clone())
+    };
+    let run = folder();
+    let guard = json!({ "best": 1.0, "step": 5, "rate": 1.0, "trained": 2.9 });
+    assert_eq!(go(run.path(), 2.9), (vec![1.0, 2.0], json!(0), guard));
+    let run = folder();
+    let guard = json!({ "best": 1.0, "step": 5, "rate": 0.9, "trained": 3.0 });
+    assert_eq!(go(run.path(), 3.6), (vec![1.0, 2.0], json!(1), guard));
+}
+
 /// As on a disk that was full at that time. What stands in is kept as the best one would be.
 #[test]
 fn m11_without_the_best_checkpoint_a_run_goes_on_from_the_one_before_or_as_it_is() {
@@ -194,6 +226,71 @@ fn m11_without_the_best_checkpoint_a_run_goes_on_from_the_one_before_or_as_it_is
         assert!(warned.get() && trained(run.path(), 7) == trained(intact.path(), from), "from {from}");
         assert_eq!(run.path().join("checkpoints/step-00000004").exists(), from == 4);
     }
+}
+
+/// Damage is no reason to end a run that would go on without that checkpoint.
+#[test]
+fn m11_a_damaged_best_checkpoint_is_as_one_that_is_not_there_and_is_told_of() {
+    for (damaged, from, ranks) in [(&[5][..], 4, 1), (&[5], 4, 2), (&[0, 1, 2, 3, 4, 5], 6, 2)] {
+        let (run, intact) = (folder(), folder());
+        for folder in [&run, &intact] {
+            let part =
+                config(folder.path(), &keys(&["train.stop_at=6", "checkpoint.every=1", "checkpoint.keep=9"]));
+            walk(&part, &[], &Local, &|| false, &mut |_| {}).unwrap();
+        }
+        damaged.iter().for_each(|step| damage(run.path(), *step));
+        let part = config(run.path(), &keys(&["train.stop_at=7", "checkpoint.every=1", "checkpoint.keep=9"]));
+        let warnings =
+            simulated::run(ranks, |comm| warnings(|on_event| walk(&part, &[7], comm, &|| false, on_event)));
+        let said = warnings[0].join("\n");
+        for word in ["step-00000005/model.safetensors is damaged", "the checkpoint of step 5 cannot be used"]
+        {
+            assert!(said.contains(word), "`{word}` is not in what it said:\n{said}");
+        }
+        assert!(trained(run.path(), 7) == trained(intact.path(), from), "from {from}");
+        assert!(run.path().join("checkpoints/damaged-step-00000005").exists());
+    }
+}
+
+/// So it is with the one that a run rolls back to: without any the step is left out alone.
+#[test]
+fn a_run_rolls_back_past_damaged_checkpoints() {
+    for (damaged, left_out) in [(&[10][..], json!([[6, 13]])), (&[5, 10], json!([[13, 13]]))] {
+        for ranks in [1, 2] {
+            let run = folder();
+            let with = |stop: &str| config(run.path(), &["recovery.non_finite=roll_back", stop]);
+            walk(&with("train.stop_at=12"), &[], &Local, &|| false, &mut |_| {}).unwrap();
+            damaged.iter().for_each(|step| damage(run.path(), *step));
+            let rest = with("train.stop_at=0");
+            let warnings = simulated::run(ranks, |comm| {
+                warnings(|on_event| walk(&rest, &[13], comm, &|| false, on_event))
+            });
+            assert!(
+                warnings[0].iter().any(|what| what.contains("step-00000010/model.safetensors is damaged"))
+            );
+            assert_eq!(state(run.path(), STEPS)["left_out"], left_out);
+        }
+    }
+}
+
+/// What a run that ends well warns of.
+fn warnings(run: impl FnOnce(&mut dyn FnMut(Event)) -> Result<Outcome, TrainError>) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let outcome = run(&mut |event| {
+        if let Event::Warning { what } = event {
+            warnings.push(what);
+        }
+    });
+    outcome.unwrap();
+    warnings
+}
+
+/// Overwrites a byte of the model of the checkpoint of step `step`.
+pub fn damage(dir: &Path, step: u64) {
+    let path = dir.join(format!("checkpoints/step-{step:08}/model.safetensors"));
+    let mut bytes = std::fs::read(&path).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    std::fs::write(path, bytes).unwrap();
 }
 
 #[test]

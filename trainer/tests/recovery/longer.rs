@@ -5,7 +5,7 @@ use std::path::Path;
 
 use segue_collectives::local::Local;
 use segue_trainer::checkpoint::read_tensors;
-use segue_trainer::engine::{KeepBest, Outcome, train};
+use segue_trainer::engine::{Event, KeepBest, Outcome, train};
 use serde_json::json;
 
 use super::walk::{STEPS, Walk, config, folder, scale, state};
@@ -68,6 +68,29 @@ fn a05_a_two_tailed_run_made_longer_has_the_bytes_of_one_that_was_long() {
         }
         assert!(state(dir, STEPS)["average"].get("passing").is_none());
     }
+}
+
+/// The last loss would begin an average if it counted twice.
+#[test]
+fn a_finished_run_that_is_started_again_counts_its_last_evaluation_once() {
+    let run = folder();
+    let config = config(run.path(), &["average.start=0", "average.patience=1", "eval.every=5"]);
+    let mut made = [3.0, 2.0, 1.9, 1.95].into_iter();
+    let evaluated = |loss: &mut dyn FnMut() -> f64| {
+        let loss = std::cell::RefCell::new(loss);
+        let lead = |_| (loss.borrow_mut())();
+        let mut rows = Vec::new();
+        let family = Walk { poisoned: &[], lead: &lead, keeps_best: None };
+        train(&config, family, scale(), &Local, &|| false, &mut |event| {
+            if let Event::Evaluated { measures, .. } = event {
+                rows.push(measures.row);
+            }
+        })
+        .unwrap();
+        rows
+    };
+    let rows = evaluated(&mut || made.next().unwrap());
+    assert_eq!(evaluated(&mut || 1.95), [rows.last().unwrap().clone()]);
 }
 
 /// Goes on to step `steps` of a run that ends after two evaluations without a better one.

@@ -1,6 +1,7 @@
 //! Runs that meet what ends runs: numbers that are not finite, a full disk, a signal in an evaluation, other keys.
 
 mod guard;
+mod kept;
 mod longer;
 mod overflow;
 mod patience;

@@ -10,6 +10,7 @@ use segue_trainer::checkpoint::read_tensors;
 use segue_trainer::engine::{Event, Outcome, train};
 use serde_json::{Value, json};
 
+use super::guard::damage;
 use super::walk::{LANES, STEPS, Walk, config, folder, scale, state, tensors, walk};
 
 /// The loss of each step. By the rule of one evaluation the mean begins after step 4. It stagnates at 8, where 7 is the best; the first round
@@ -208,17 +209,26 @@ fn s13_ranks_and_stops_change_no_byte_of_a_run_in_stages() {
 
 #[test]
 fn s13_without_the_best_checkpoint_a_round_begins_from_the_average_before() {
-    let (intact, run) = (folder(), folder());
+    let intact = folder();
     go(intact.path(), 0, &["train.stop_at=12"], &Local, &mut |_| {});
-    go(run.path(), 0, &["train.stop_at=11"], &Local, &mut |_| {});
-    std::fs::remove_dir_all(run.path().join("checkpoints/step-00000010")).unwrap();
-    let mut warned = false;
-    go(run.path(), 11, &["train.stop_at=12"], &Local, &mut |event| {
-        if let Event::Warning { what } = event {
-            warned |= what.contains("step 10 is not there");
-        }
-    });
-    assert!(warned && state(run.path(), 12)["fine_tuning"]["round"] == 2);
     assert_eq!(trained(intact.path(), 12), model(intact.path(), 10));
-    assert_eq!(trained(run.path(), 12), model(run.path(), 9));
+    let remove = |dir: &Path, step| {
+        std::fs::remove_dir_all(dir.join(format!("checkpoints/step-{step:08}"))).unwrap();
+    };
+    for (spoil, says) in [
+        (&remove as &dyn Fn(&Path, u64), "the checkpoint of step 10 is not there"),
+        (&damage, "the checkpoint of step 10 cannot be used"),
+    ] {
+        let run = folder();
+        go(run.path(), 0, &["train.stop_at=11"], &Local, &mut |_| {});
+        spoil(run.path(), 10);
+        let mut warned = false;
+        go(run.path(), 11, &["train.stop_at=12"], &Local, &mut |event| {
+            if let Event::Warning { what } = event {
+                warned |= what.contains(says);
+            }
+        });
+        assert!(warned && state(run.path(), 12)["fine_tuning"]["round"] == 2, "{says}");
+        assert_eq!(trained(run.path(), 12), model(run.path(), 9), "{says}");
+    }
 }

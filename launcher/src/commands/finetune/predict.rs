@@ -30,6 +30,7 @@ pub fn run(
     out: &Output,
 ) -> Result<Value, Failure> {
     deadline::set(Duration::from_secs(config.train.deadline));
+    folder.folder.notes.iter().for_each(|note| out.line(note));
     folder.folder.compute = device_of_rank(config.train.device, comm, out)?.allow_tf32(config.train.tf32);
     libtorch::set_threads(config.train.threads);
     if config.task.name.contains(',') {
@@ -83,7 +84,7 @@ pub fn run(
     }
     let mut models = vec![folder.load(&config.task)?];
     for path in &args.models[1..] {
-        models.push(load(path, &first, &config)?);
+        models.push(load(path, &first, &config, out)?);
     }
     let results = ResultFolder::of_output(output, Force::new(args.force))?;
     let scores = answer_splits(&models, &tasks, &config, &results, comm, out)?;
@@ -108,8 +109,9 @@ struct Answering {
 }
 
 /// One more model that answers as the `first` does.
-fn load(path: &Path, first: &Answering, config: &Config) -> Result<TaskModel, Failure> {
+fn load(path: &Path, first: &Answering, config: &Config, out: &Output) -> Result<TaskModel, Failure> {
     let mut folder = TaskFolder::open(path)?;
+    folder.folder.passed_over.iter().for_each(|why| out.line(&format!("skipped: {why}")));
     folder.folder.compute = first.compute;
     let head = head_of(&folder, &config.task.name, path)?;
     let refuse = |what: String| Err(Failure::new(BAD_CONFIG, format!("{} {what}", path.display())));
@@ -239,7 +241,7 @@ fn every_checkpoint(
             None => (String::new(), results.path().into()),
         };
         for (step, path) in list(&run.join(CHECKPOINTS))? {
-            let model = load(&path, first, config)?;
+            let model = load(&path, first, config, out)?;
             out.line(&format!("{name}step {step}:"));
             let folder = ResultFolder::create(&place.join(format!("step-{step:08}")))?;
             let scores = answer_splits(&[model], tasks, config, &folder, comm, out)?;

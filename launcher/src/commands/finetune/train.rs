@@ -123,6 +123,7 @@ impl Runs<'_> {
             return Ok(trained);
         }
         let mut best = TaskFolder::open(run)?;
+        best.folder.passed_over.iter().for_each(|why| self.out.line(&format!("warning: skipped: {why}")));
         best.folder.compute = self.training.compute();
         let model = best.load(&config.task)?;
         let folder = ResultFolder::create(&run.join("predictions"))?;

@@ -14,8 +14,8 @@ use crate::libtorch::is_finite;
 /// Writes the arithmetic mean, in double precision, of the weights in `sources` as the new model folder `output`,
 /// with configuration and tokenizer of the first. The folder appears whole or not at all.
 ///
-/// Refuses sources of other configurations or tokenizers, and an `output` that is there already.
-pub fn average(sources: &[PathBuf], output: &Path) -> Result<(), TrainError> {
+/// Refuses sources of other configurations or tokenizers, and an `output` that is there already. Gives what was passed over for the sources.
+pub fn average(sources: &[PathBuf], output: &Path) -> Result<Vec<String>, TrainError> {
     let folders = sources.iter().map(|s| ModelFolder::open(s)).collect::<Result<Vec<_>, _>>()?;
     let Some((first, others)) = folders.split_first() else {
         return Err(TrainError::Layout("there is nothing to average: name at least one checkpoint".into()));
@@ -35,7 +35,8 @@ pub fn average(sources: &[PathBuf], output: &Path) -> Result<(), TrainError> {
             tokenizer.save(fresh)?;
         }
         Ok(())
-    })
+    })?;
+    Ok(folders.into_iter().flat_map(|folder| folder.passed_over).collect())
 }
 
 fn check_alike(first: &ModelFolder, other: &ModelFolder) -> Result<(), TrainError> {

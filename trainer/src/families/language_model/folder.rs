@@ -30,8 +30,10 @@ pub struct ModelFolder {
     pub config: ModelConfig,
     /// Its family.
     pub family: &'static dyn LanguageFamily,
-    /// What is to be known of how it was found, a line each: which folder of a run it is, damaged newer checkpoints.
+    /// What is to be known of how it was found, a line each: which folder of a run it is, and what was passed over.
     pub notes: Vec<String>,
+    /// What was passed over for this one, a damaged best model or newer checkpoints, and what is wrong with it.
+    pub passed_over: Vec<String>,
     /// Where its weights are put.
     pub compute: Compute,
 }
@@ -39,8 +41,8 @@ pub struct ModelFolder {
 impl ModelFolder {
     /// Opens a model folder, a checkpoint (verified), or of a run folder the best model, else the newest whole checkpoint.
     pub fn open(path: &Path) -> Result<Self, TrainError> {
-        let (folder, refused) = locate(path)?;
-        let mut notes: Vec<String> = refused.iter().map(|refused| format!("skipped: {refused}")).collect();
+        let (folder, passed_over) = locate(path)?;
+        let mut notes: Vec<String> = passed_over.iter().map(|why| format!("skipped: {why}")).collect();
         if folder != path {
             notes.push(format!("model: {}", folder.display()));
         }
@@ -58,7 +60,7 @@ impl ModelFolder {
             let stored = map_tensors(&weights)?;
             family.correct(&mut config, &|name| stored.get(name));
         }
-        Ok(Self { path: folder, config, family, notes, compute: Compute::CPU })
+        Ok(Self { path: folder, config, family, notes, passed_over, compute: Compute::CPU })
     }
 
     /// The model's own weights, in single precision; those of heads for one task or another are left alone.
@@ -258,12 +260,12 @@ pub(crate) fn take_weights(
 }
 
 /// Gives a model the weights of the folder at `path`, which must be of its type and sizes. Heads for one task or
-/// another keep what they have.
+/// another keep what they have. Gives what was passed over for that folder.
 pub(crate) fn start_from(
     path: &Path,
     model: &ModelConfig,
     parameters: &Parameters,
-) -> Result<(), TrainError> {
+) -> Result<Vec<String>, TrainError> {
     let folder = ModelFolder::open(path)?;
     if folder.config.model_type() != model.model_type() {
         let what = format!("it is a {}, and a {} is trained", folder.config.model_type(), model.model_type());
@@ -274,7 +276,7 @@ pub(crate) fn start_from(
     let names = parameters.specs().iter().map(|spec| spec.name.as_str());
     let by_name: HashMap<&str, &Tensor> = names.zip(parameters.tensors()).collect();
     fill(specs.iter().map(|spec| by_name[spec.name.as_str()]).zip(weights));
-    Ok(())
+    Ok(folder.passed_over)
 }
 
 /// `config.json` as Hugging Face writes it, every width spelled out.

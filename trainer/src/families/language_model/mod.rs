@@ -42,8 +42,8 @@ pub use sources::Sources;
 use super::Job;
 use crate::cost::Work;
 use crate::engine::{
-    Better, Event, Family, FamilyReader, KeepBest, Labels, LossAs, Measures, Outcome, Place, Prepared, Watch,
-    train,
+    Begun, Better, Event, Family, FamilyReader, KeepBest, Labels, LossAs, Measures, Outcome, Place, Prepared,
+    Watch, train,
 };
 use crate::parity::{Cases, Group};
 use crate::{Compute, Parameters, TrainError};
@@ -221,9 +221,9 @@ impl Family for Pretraining<'_> {
         Ok(Box::new(reader.map(prepared)))
     }
 
-    fn begin(&self, objective: &Box<dyn Objective>, from: &Path) -> Result<Vec<String>, TrainError> {
-        start_from(from, &self.config.model, objective.parameters())?;
-        Ok(Vec::new())
+    fn begin(&self, objective: &Box<dyn Objective>, from: &Path) -> Result<Begun, TrainError> {
+        let passed_over = start_from(from, &self.config.model, objective.parameters())?;
+        Ok(Begun { passed_over, ..Begun::default() })
     }
 
     fn evaluates(&self) -> bool {

@@ -19,6 +19,8 @@ use crate::{Parameters, TrainError};
 pub struct Predictor {
     /// The folder with its weights.
     pub path: PathBuf,
+    /// What was passed over for it, and what is wrong with that.
+    pub passed_over: Vec<String>,
     network: Network,
     /// The data set of its training, where a checkpoint tells, and its fingerprint.
     trained_on: Option<(PathBuf, String)>,
@@ -27,7 +29,7 @@ pub struct Predictor {
 impl Predictor {
     /// Opens a run, a checkpoint or a model folder.
     pub fn open(path: &Path) -> Result<Self, TrainError> {
-        let (folder, _) = locate(path)?;
+        let (folder, passed_over) = locate(path)?;
         let file = folder.join("config.json");
         let text = segue_publish::read_regular_text(&file).map_err(read_error(&file))?;
         let model = MODELS.from_hugging_face(&text, &file.display().to_string())?;
@@ -45,7 +47,8 @@ impl Predictor {
         let text = |pointer: &str| state.pointer(pointer).and_then(Value::as_str);
         let trained_on = text("/config/data/corpus").zip(text("/corpus"));
         let trained_on = trained_on.map(|(path, fingerprint)| (path.into(), fingerprint.into()));
-        Ok(Self { network: Network::with(config.clone(), parameters), path: folder, trained_on })
+        let network = Network::with(config.clone(), parameters);
+        Ok(Self { network, path: folder, passed_over, trained_on })
     }
 
     /// What it is.

@@ -15,11 +15,8 @@ use super::hub::{hugging_face_config, pipeline};
 use super::model::{HeadSpec, TaskModel};
 use super::scoring::SplitScores;
 use crate::TrainError;
-use crate::checkpoint::{Contents, WEIGHTS, publish_with_manifest};
+use crate::checkpoint::{Contents, METRICS, WEIGHTS, publish_with_manifest};
 use crate::families::language_model::{as_stored, read_weights};
-
-/// Scores beside the best model of a run.
-const METRICS: &str = "metrics.json";
 
 /// Writes the new folder `target`: the encoder of `source`, and the head, labels, scores and card of its task `task`. Hugging
 /// Face's package opens it as the class of that head, where it has one.

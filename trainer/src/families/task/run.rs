@@ -22,8 +22,8 @@ use super::model::{HeadSpec, TaskModel};
 use super::scoring::{SplitScores, better, check_measured, decide, score};
 use crate::cost::{RankMemory, VALUE_BYTES};
 use crate::engine::{
-    Event, Family, FamilyReader, KeepBest, Labels, Learner, Loss, LossAs, Measures, Outcome, Place, Prepared,
-    Turn, Watch, fill, train,
+    Begun, Event, Family, FamilyReader, KeepBest, Labels, Learner, Loss, LossAs, Measures, Outcome, Place,
+    Prepared, Turn, Watch, fill, train,
 };
 use crate::families::language_model::{ModelFolder, as_stored, read_weights};
 use crate::families::{Job, language};
@@ -241,11 +241,16 @@ impl<'a> Family for Examples<'a> {
         Ok(Box::new(ExampleReader { order, lanes: place.layout.lane_range() }.map(Prepared::of)))
     }
 
-    fn begin(&self, learner: &TaskLearner<'a>, from: &Path) -> Result<Vec<String>, TrainError> {
+    fn begin(&self, learner: &TaskLearner<'a>, from: &Path) -> Result<Begun, TrainError> {
         match self.folder {
-            _ if self.config.task.from_scratch => Ok(Vec::new()),
-            Some(folder) => start_task_from(folder, &learner.model),
-            None => start_task_from(&ModelFolder::open(from)?, &learner.model),
+            _ if self.config.task.from_scratch => Ok(Begun::default()),
+            // Whoever has opened it has told how it was found.
+            Some(folder) => Ok(Begun { fresh: start_task_from(folder, &learner.model)?, ..Begun::default() }),
+            None => {
+                let folder = ModelFolder::open(from)?;
+                let fresh = start_task_from(&folder, &learner.model)?;
+                Ok(Begun { fresh, passed_over: folder.passed_over })
+            }
         }
     }
 
@@ -280,12 +285,8 @@ impl<'a> Family for Examples<'a> {
     fn beside_best(&self, measures: &Measures, step: u64) -> Vec<(String, Vec<u8>)> {
         // Of several weight sets the measures are those of the one that was chosen.
         let scores: Vec<SplitScores> = Vec::deserialize(&measures.row["scores"]).unwrap_or_default();
-        let metrics = json!({ "step": step, "value": measures.lead, "scores": scores });
         let card = model_card(self.config, self.tasks, &scores, step, &self.pipeline, self.circumstances);
-        vec![
-            ("metrics.json".into(), format!("{metrics:#}\n").into_bytes()),
-            ("README.md".into(), card.into_bytes()),
-        ]
+        vec![("README.md".into(), card.into_bytes())]
     }
 
     fn model_config(&self, learner: &TaskLearner<'a>) -> Value {
