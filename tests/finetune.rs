@@ -367,10 +367,16 @@ fn splits_without_labels_are_answered_and_not_scored() {
         assert!(output.status.success(), "{}", stderr(&output));
         assert!(stderr(&output).contains("answered and not scored: 5 rows"), "{}", stderr(&output));
         let scores = json_at(&place.path(&run).join("predictions/scores.json"));
-        assert_eq!((&scores[0]["split"], scores.as_array().unwrap().len()), (&scored, scored.is_string() as usize));
+        assert_eq!(
+            (&scores[0]["split"], scores.as_array().unwrap().len()),
+            (&scored, scored.is_string() as usize)
+        );
         let answers = fs::read_to_string(place.path(&run).join("predictions/text-test.tsv")).unwrap();
         let answers: Vec<&str> = answers.lines().skip(1).filter_map(|line| line.split('\t').nth(1)).collect();
-        assert!(answers.len() == 5 && answers.iter().all(|answer| ["0", "1"].contains(answer)), "{answers:?}");
+        assert!(
+            answers.len() == 5 && answers.iter().all(|answer| ["0", "1"].contains(answer)),
+            "{answers:?}"
+        );
     }
 }
 

@@ -409,6 +409,7 @@ def write_torch(out):
             pickle.dump(vocab.__dict__ if protocol else vocab, file, protocol=protocol)
     bytes_like = vocabulary(40)
     bytes_like.idx2sym = [str(b) for b in [32, 101, 116, 10, 255]]
+    bytes_like.sym2idx = {symbol: i for i, symbol in enumerate(bytes_like.idx2sym)}
     with open(folder / "enwik8.pkl", "wb") as file:
         pickle.dump(bytes_like, file, protocol=2)
 

@@ -83,7 +83,8 @@ mod tests {
     }
 
     fn of(cells: &[&str], split: &str, skip_bad: bool) -> (Result<Vec<Target>, DataError>, Vec<String>, u64) {
-        let (mut gold, mut sieve) = (Gold::new(Told::Labels, cells.iter().copied()), Sieve::of_split(skip_bad, split));
+        let (mut gold, mut sieve) =
+            (Gold::new(Told::Labels, cells.iter().copied()), Sieve::of_split(skip_bad, split));
         let mut one = |(line, cell): (u64, &&str)| {
             let bad = |why| DataError::line("a.tsv".as_ref(), line, why);
             gold.of(cell, line, read, bad, &mut sieve)

@@ -203,7 +203,7 @@ fn object(path: &Path, line: u64, text: &str) -> Result<BTreeMap<String, String>
     };
     let object: BTreeMap<String, &RawValue> = serde_json::from_str(text).map_err(|e| bad(e.column()))?;
     let cell = |(key, raw): (String, &RawValue)| {
-        let before = raw.get().as_ptr().addr() - text.as_ptr().addr();
+        let before = raw.get().as_ptr().addr().saturating_sub(text.as_ptr().addr());
         raw_cell(raw.get()).map(|cell| (key, cell)).map_err(|e| bad(before + e.column()))
     };
     object.into_iter().map(cell).collect()

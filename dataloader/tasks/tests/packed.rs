@@ -71,6 +71,34 @@ fn tables_are_the_same_in_every_form() {
 }
 
 #[test]
+fn a_test_split_of_marks_alone_has_no_labels_in_any_form() {
+    let batch = |labels: Vec<i64>| {
+        let columns: [(&str, ArrayRef); 2] = [
+            ("text", Arc::new(StringArray::from(vec!["a", "b"]))),
+            ("label", Arc::new(Int64Array::from(labels))),
+        ];
+        RecordBatch::try_from_iter(columns).unwrap()
+    };
+    let lines = |labels: [i64; 2]| {
+        let [first, second] = labels;
+        format!("{{\"text\":\"a\",\"label\":{first}}}\n{{\"text\":\"b\",\"label\":{second}}}\n")
+    };
+    let told = forms(&lines([0, 1]), &batch(vec![0, 1]));
+    let marked = forms(&lines([-1, -1]), &batch(vec![-1, -1]));
+    for ((file, told), (_, marked)) in told.into_iter().zip(marked) {
+        let [train, dev, test] = ["train", "dev", "test"].map(|split| format!("{split}.{file}"));
+        let folder = folder(&[(&train, &told[..]), (&dev, &told), (&test, &marked)]);
+        let data = TaskData::open(&config("text", folder.path()), &words(TOKENS), ALL).unwrap();
+        assert_eq!(
+            (data.labels.len(), data.dev[0].is_told(), data.test[0].is_told()),
+            (2, true, false),
+            "{file}"
+        );
+        assert_eq!(rows(&data.test[0]).len(), 2, "{file}");
+    }
+}
+
+#[test]
 fn questions_have_their_options_in_a_column_of_lists() {
     let line = "{\"context\":\"a b\",\"options\":[\"c\",\"d\"],\"answer\":1}\n";
     let mut options = ListBuilder::new(StringBuilder::new());

@@ -66,8 +66,7 @@ fn x22_words_that_do_not_fit_are_counted_and_answered_o() {
     config.train.segment = 64;
     if let Some(tokenizer) = xlnet() {
         let data = TaskData::open(&config, &tokenizer, DEV).unwrap();
-        let note =
-            "without a piece in the vocabulary, answered O: 2 words of 2 sentences (U+200E, U+FEFF)";
+        let note = "without a piece in the vocabulary, answered O: 2 words of 2 sentences (U+200E, U+FEFF)";
         assert_eq!(data.dev[0].skipped.notes, [note]);
     }
     fs::write(folder.path().join("dev.txt"), "Ada B-ORG\n").unwrap();

@@ -3,8 +3,9 @@ use std::panic::catch_unwind;
 use std::str::FromStr;
 
 use serde_json::Value;
-use tokenizers::PostProcessorWrapper;
+use tokenizers::{AddedToken, PostProcessorWrapper};
 
+use super::added::{Flags, Placed};
 use super::byte_level::{ByteLevelBpe, MergeCache};
 use super::cut::{self, TextCut};
 use super::interface::EOS;
@@ -45,6 +46,60 @@ impl HuggingFaceTokenizer {
         let unk = unknown_id(text, &tokenizer);
         let text_cut = cut::of_json(&json);
         Ok(HuggingFaceTokenizer { fast, json, tokenizer, vocab_size, unk, eos, text_cut })
+    }
+
+    /// Refuses a file whose `added_tokens` have other ids than its vocabulary gives them.
+    pub(crate) fn check_added(&self) -> Result<(), String> {
+        #[derive(serde::Deserialize)]
+        struct Listed {
+            #[serde(default)]
+            added_tokens: Vec<Added>,
+        }
+        #[derive(serde::Deserialize)]
+        struct Added {
+            id: u32,
+            content: String,
+        }
+        let listed: Listed = serde_json::from_slice(&self.json).map_err(|e| e.to_string())?;
+        let wrong = listed.added_tokens.iter().find(|added| self.id(&added.content) != Some(added.id));
+        wrong.map_or(Ok(()), |added| Err(self.misplaced(&added.content, added.id, "added_tokens")))
+    }
+
+    /// Refuses ids by token that are not the vocabulary's; null is none.
+    pub(crate) fn check_vocabulary(&self, ids: &Value) -> Result<(), String> {
+        let listed =
+            ids.as_object().into_iter().flatten().filter_map(|(token, id)| Some((token, id.as_u64()?)));
+        for (token, id) in listed {
+            if self.id(token).map(u64::from) != Some(id) {
+                return Err(self.misplaced(token, id, "the vocab.json beside it"));
+            }
+        }
+        Ok(())
+    }
+
+    fn misplaced(&self, token: &str, id: impl std::fmt::Display, list: &str) -> String {
+        let own = self.id(token).map_or("none".into(), |own| own.to_string());
+        format!("`{token}` has the id {id} in {list}, and its vocabulary gives {own}")
+    }
+
+    /// The same tokenizer that finds these tokens in a text; those it finds already stay as they are, unless a file says otherwise that counts more.
+    pub(crate) fn with_tokens(self, placed: &[Placed]) -> Result<HuggingFaceTokenizer, String> {
+        let found = self.tokenizer.get_added_tokens_decoder();
+        let is_other = |token: &&Placed| {
+            found.get(&token.id).is_none_or(|own| token.named.flags_win && *own != added_token(token))
+        };
+        let wanted: Vec<AddedToken> = placed.iter().filter(is_other).map(added_token).collect();
+        if wanted.is_empty() {
+            return Ok(self);
+        }
+        let mut tokenizer = self.tokenizer.clone();
+        tokenizer.add_tokens(wanted).map_err(|e| e.to_string())?;
+        let json = tokenizer.to_string(false).map_err(|e| e.to_string())?;
+        let made = HuggingFaceTokenizer::from_json(json.into_bytes())?;
+        match placed.iter().find(|token| made.id(&token.named.content) != Some(token.id)) {
+            None => Ok(made),
+            Some(Placed { id, named, .. }) => Err(made.misplaced(&named.content, id, named.file)),
+        }
     }
 
     pub(crate) fn json(&self) -> &[u8] {
@@ -139,6 +194,15 @@ impl HuggingFaceTokenizer {
         }
         self.tokenizer.decode(ids, false).unwrap_or_default()
     }
+}
+
+fn added_token(Placed { named, .. }: &Placed) -> AddedToken {
+    let flags = named.flags.unwrap_or(Flags::usual(named.special));
+    AddedToken::from(named.content.clone(), named.special)
+        .lstrip(flags.lstrip)
+        .rstrip(flags.rstrip)
+        .single_word(flags.single_word)
+        .normalized(flags.normalized)
 }
 
 /// Matches tokens, coming in order of their places, with the lines that are not blank.

@@ -3,9 +3,11 @@ use std::path::Path;
 
 use segue_data_error::DataError;
 
+use super::added;
 use super::bytes::ByteTokenizer;
 use super::huggingface::HuggingFaceTokenizer;
 use super::interface::{EOS, Model, Tokenizer, TokenizerKind, UNK};
+use super::store::read_pieces;
 use super::vocabulary::import_vocabulary;
 use super::words::WordTokenizer;
 use crate::spiece::{SentencePiece, XlnetNormalization};
@@ -33,39 +35,37 @@ impl Tokenizer {
     /// appended where the list has neither.
     pub fn import(path: &Path) -> Result<Tokenizer, DataError> {
         if path.file_name().is_some_and(|name| name == CORPUS_INFO) {
-            return import_vocabulary(&path.with_file_name(CORPUS_CACHE));
+            return Tokenizer::import(&path.with_file_name(CORPUS_CACHE));
         }
-        if let Some(extension) = path.extension()
-            && PYTHON.iter().any(|known| extension.eq_ignore_ascii_case(known))
-        {
-            return import_vocabulary(path);
-        }
-        let content = fs::read(path).map_err(|e| DataError::read(path, e))?;
-        if PICKLED.iter().any(|start| content.starts_with(start)) {
-            return import_vocabulary(path);
-        }
-        let bad = |why: String| DataError::tokenizer(path, why);
-        let extension = path.extension().map(|e| e.to_string_lossy().to_ascii_lowercase());
-        match extension.as_deref() {
-            Some("json") => {
-                let tokenizer = HuggingFaceTokenizer::from_json(content).map_err(bad)?;
-                Ok(Tokenizer::new(TokenizerKind::Foreign, Model::HuggingFace(Box::new(tokenizer))))
-            }
-            Some("model") => {
-                let pieces = SentencePiece::from_bytes(content).map_err(bad)?;
-                Ok(Tokenizer::new(TokenizerKind::SentencePiece, Model::SentencePiece(Box::new(pieces))))
-            }
-            _ => vocabulary_list(&content).and_then(|words| word_tokenizer(words, false)).map_err(bad),
-        }
+        let (kind, model) = model_of(path)?;
+        added::with_siblings(kind, model, path)
     }
 
-    /// Makes a tokenizer from a SentencePiece model with what XLNet does to text around it.
+    /// Makes a tokenizer from a SentencePiece model with what XLNet does to text around it. Tokens that files beside it add are found as Hugging Face's
+    /// package finds them.
     pub fn import_xlnet(path: &Path, normalization: XlnetNormalization) -> Result<Tokenizer, DataError> {
-        let content = fs::read(path).map_err(|e| DataError::read(path, e))?;
-        let pieces = SentencePiece::from_bytes(content).map_err(|why| DataError::tokenizer(path, why))?;
-        let model = Model::SentencePiece(Box::new(pieces.with_xlnet(normalization)));
-        Ok(Tokenizer::new(TokenizerKind::SentencePiece, model))
+        added::xlnet(path, read_pieces(path)?, normalization, false)
     }
+}
+
+/// The vocabulary in a file.
+fn model_of(path: &Path) -> Result<(TokenizerKind, Model), DataError> {
+    let extension = path.extension().map(|e| e.to_string_lossy().to_ascii_lowercase());
+    if extension.as_deref().is_some_and(|extension| PYTHON.contains(&extension)) {
+        return import_vocabulary(path);
+    }
+    let content = fs::read(path).map_err(|e| DataError::read(path, e))?;
+    if PICKLED.iter().any(|start| content.starts_with(start)) {
+        return import_vocabulary(path);
+    }
+    let made = match extension.as_deref() {
+        Some("json") => HuggingFaceTokenizer::from_json(content)
+            .map(|tokenizer| (TokenizerKind::Foreign, Model::HuggingFace(Box::new(tokenizer)))),
+        Some("model") => SentencePiece::from_bytes(content)
+            .map(|pieces| (TokenizerKind::SentencePiece, Model::SentencePiece(Box::new(pieces)))),
+        _ => vocabulary_list(&content).and_then(|words| word_model(words, false)),
+    };
+    made.map_err(|why| DataError::tokenizer(path, why))
 }
 
 fn vocabulary_list(content: &[u8]) -> Result<Vec<Box<str>>, String> {
@@ -92,15 +92,18 @@ fn first_of(names: [&'static str; 2], words: &[Box<str>]) -> Option<&'static str
     names.into_iter().find(|name| words.iter().any(|word| **word == **name))
 }
 
-fn word_tokenizer(words: Vec<Box<str>>, lower_case: bool) -> Result<Tokenizer, String> {
+fn word_model(words: Vec<Box<str>>, lower_case: bool) -> Result<(TokenizerKind, Model), String> {
     let [unk, eos] = [UNKNOWN, ENDS].map(|names| first_of(names, &words).unwrap_or(names[0]));
     let words = WordTokenizer::with_specials(words, lower_case, unk, eos)?;
-    Ok(Tokenizer::new(TokenizerKind::Word, Model::Words(words)))
+    Ok((TokenizerKind::Word, Model::Words(words)))
 }
 
-/// A tokenizer with exactly these ids. Character data comes as words, too: enwik8 as byte values in decimal, text8 as
+/// A vocabulary with exactly these ids. Character data comes as words, too: enwik8 as byte values in decimal, text8 as
 /// single characters with `_` for the space.
-pub(super) fn words_or_bytes(symbols: Vec<String>, lower_case: bool) -> Result<Tokenizer, String> {
+pub(super) fn words_or_bytes(
+    symbols: Vec<String>,
+    lower_case: bool,
+) -> Result<(TokenizerKind, Model), String> {
     let bytes: Option<Vec<u8>> = symbols.iter().map(|symbol| symbol.parse().ok()).collect();
     let characters = || {
         symbols.iter().map(|symbol| match symbol.as_bytes() {
@@ -112,7 +115,7 @@ pub(super) fn words_or_bytes(symbols: Vec<String>, lower_case: bool) -> Result<T
     if let Some(bytes) = bytes.or_else(|| characters().collect())
         && let Ok(tokenizer) = ByteTokenizer::coded(bytes)
     {
-        return Ok(Tokenizer::new(TokenizerKind::Byte, Model::Bytes(Box::new(tokenizer))));
+        return Ok((TokenizerKind::Byte, Model::Bytes(Box::new(tokenizer))));
     }
-    word_tokenizer(symbols.into_iter().map(String::into_boxed_str).collect(), lower_case)
+    word_model(symbols.into_iter().map(String::into_boxed_str).collect(), lower_case)
 }

@@ -97,6 +97,7 @@ impl FromStr for TokenizerKind {
 pub struct Tokenizer {
     inner: Arc<Inner>,
     files: Arc<[StoredFile]>,
+    notes: Arc<[String]>,
 }
 
 struct Inner {
@@ -122,12 +123,26 @@ impl Tokenizer {
 
     pub(crate) fn new(kind: TokenizerKind, model: Model) -> Tokenizer {
         let (files, fingerprint) = super::store::files_of(kind, &model);
-        Tokenizer { inner: Arc::new(Inner { kind, model, fingerprint }), files: files.into() }
+        Tokenizer {
+            inner: Arc::new(Inner { kind, model, fingerprint }),
+            files: files.into(),
+            notes: Arc::default(),
+        }
     }
 
     /// The same tokenizer that saves other files.
     pub(crate) fn with_files(&self, files: Vec<StoredFile>) -> Tokenizer {
-        Tokenizer { inner: self.inner.clone(), files: files.into() }
+        Tokenizer { files: files.into(), ..self.clone() }
+    }
+
+    /// The same tokenizer with something to know of where it comes from.
+    pub(crate) fn with_notes(self, notes: Vec<String>) -> Tokenizer {
+        Tokenizer { notes: notes.into(), ..self }
+    }
+
+    /// What is to be known of a tokenizer of another program, a line each: tokens that other files than the vocabulary add.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     pub(crate) fn model(&self) -> &Model {
@@ -167,7 +182,7 @@ impl Tokenizer {
         match self.model() {
             Model::Bytes(bytes) => bytes.symbols().len(),
             Model::Characters(characters) => characters.symbols().len(),
-            Model::Words(words) => words.words().len(),
+            Model::Words(words) => words.vocab_size(),
             Model::HuggingFace(hugging_face) => hugging_face.vocab_size(),
             Model::SentencePiece(pieces) => pieces.vocab_size(),
         }
@@ -201,7 +216,7 @@ impl Tokenizer {
         match self.model() {
             Model::Bytes(bytes) => bytes.symbols().get(place).map(|byte| format!("<0x{byte:02X}>")),
             Model::Characters(characters) => characters.symbols().get(place).cloned(),
-            Model::Words(words) => words.words().get(place).map(|word| word.to_string()),
+            Model::Words(words) => words.word(id).map(str::to_owned),
             Model::HuggingFace(hugging_face) => hugging_face.token(id),
             Model::SentencePiece(pieces) => pieces.piece(id).map(str::to_owned),
         }

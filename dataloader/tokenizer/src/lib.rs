@@ -1,5 +1,6 @@
 //! Tokenizers: text to ids and back, training, import, and their files.
 
+mod added;
 mod byte_level;
 mod bytes;
 mod characters;

@@ -1,7 +1,6 @@
 use std::ops::Range;
 
 use super::interface::{Model, Tokenizer};
-use super::words::split_words;
 
 /// A text as ids, each with the part of the text that it stands for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,10 +37,7 @@ impl Tokenizer {
                 let characters = text.char_indices().map(|(at, c)| at..at + c.len_utf8());
                 self.encode_each(text, characters)
             }
-            Model::Words(_) => {
-                let place = |word: &str| word.as_ptr() as usize - text.as_ptr() as usize;
-                self.encode_each(text, split_words(text).map(|word| place(word)..place(word) + word.len()))
-            }
+            Model::Words(words) => words.encode_with_spans(text),
         };
         let spans = spans.into_iter().map(|span| trimmed(text, span)).collect();
         Ok(Located { ids, spans })

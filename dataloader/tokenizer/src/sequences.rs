@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
+use super::added::AddedWords;
 use super::characters::CharTokenizer;
 use super::interface::{EOS, Model, Tokenizer};
 use super::store::{HUGGING_FACE_CONFIG, HUGGING_FACE_FILE, ORIGINAL_FILE, StoredFile, to_json};
@@ -114,12 +115,21 @@ pub(crate) fn template(sep: (&str, u32), cls: (&str, u32)) -> Value {
 
 /// Words between white space. A capital sigma at the end of a word is made small by other rules there.
 fn word_json(words: &WordTokenizer, template: Value) -> Value {
-    let vocabulary = words.words().iter().enumerate().map(|(id, word)| (word.to_string(), json!(id)));
+    let ids = 0..words.vocab_size() as u32;
+    let vocabulary = ids.filter_map(|id| Some((words.word(id)?.to_string(), json!(id))));
     let cut = json!({
         "type": "Split", "pattern": { "Regex": "[\\s\u{1C}-\u{1F}]+" }, "behavior": "Removed", "invert": false,
     });
-    let unknown = words.words().get(words.unk() as usize).map(|word| word.to_string());
-    whole_tokens(vocabulary.collect(), unknown, words.lower_case(), cut, template)
+    let unknown = words.word(words.unk()).map(String::from);
+    let mut json = whole_tokens(vocabulary.collect(), unknown, words.lower_case(), cut, template);
+    let added = words.added().map_or(&[][..], AddedWords::words).iter().map(|word| {
+        json!({
+            "id": word.id, "content": word.content, "single_word": false, "lstrip": false, "rstrip": false,
+            "normalized": !word.special, "special": word.special,
+        })
+    });
+    json["added_tokens"] = added.collect();
+    json
 }
 
 fn character_json(characters: &CharTokenizer, template: Value) -> Value {

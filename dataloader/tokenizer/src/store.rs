@@ -5,6 +5,7 @@ use segue_data_error::DataError;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::added::{self, AddedWord, AddedWords};
 use super::bytes::ByteTokenizer;
 use super::characters::CharTokenizer;
 use super::file_info::FileInfo;
@@ -70,6 +71,9 @@ struct Manifest {
     /// The byte of each id, where it is not the id itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     symbols: Option<Vec<u8>>,
+    /// Tokens that are found in the text before it is cut into words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    added_tokens: Vec<AddedWord>,
     files: Vec<FileInfo>,
 }
 
@@ -94,6 +98,7 @@ pub(crate) fn files_of(kind: TokenizerKind, model: &Model) -> (Vec<StoredFile>, 
         unk: None,
         eos: None,
         symbols: None,
+        added_tokens: Vec::new(),
         files: Vec::new(),
     };
     let mut files = Vec::new();
@@ -110,6 +115,7 @@ pub(crate) fn files_of(kind: TokenizerKind, model: &Model) -> (Vec<StoredFile>, 
             let special = |id: u32, usual: &str| {
                 words.words().get(id as usize).filter(|word| ***word != *usual).map(|word| word.to_string())
             };
+            manifest.added_tokens = words.added().map_or(Vec::new(), |added| added.words().to_vec());
             (manifest.unk, manifest.eos) = (special(words.unk(), UNK), special(words.eos(), EOS));
             let size = words.words().iter().map(|word| word.len() + 1).sum();
             let mut text = String::with_capacity(size);
@@ -222,8 +228,12 @@ fn load_model(dir: &Path, manifest: &Manifest) -> Result<Model, DataError> {
                 .map_err(|e| damaged(format!("{WORDS_FILE} is not UTF-8: {e}")))?;
             let words = text.split_terminator('\n').map(Box::from).collect();
             let (unk, eos) = (manifest.unk.as_deref().unwrap_or(UNK), manifest.eos.as_deref().unwrap_or(EOS));
-            let words = WordTokenizer::with_specials(words, manifest.lower_case, unk, eos);
-            Model::Words(words.map_err(damaged)?)
+            let words =
+                WordTokenizer::with_specials(words, manifest.lower_case, unk, eos).map_err(damaged)?;
+            Model::Words(match &*manifest.added_tokens {
+                [] => words,
+                added => words.with_added(AddedWords::new(added.to_vec(), manifest.lower_case)),
+            })
         }
         TokenizerKind::Bpe | TokenizerKind::Unigram | TokenizerKind::Foreign => {
             let content = read_checked(dir, manifest, HUGGING_FACE_FILE)?;
@@ -265,11 +275,16 @@ fn read_checked(dir: &Path, manifest: &Manifest, name: &str) -> Result<Vec<u8>, 
 
 /// `is_xlnet`: it is known to be one.
 fn load_foreign_folder(dir: &Path, is_xlnet: bool) -> Result<Tokenizer, DataError> {
-    let pieces = dir.join(SENTENCE_PIECE_FILE);
-    if pieces.is_file()
+    let path = dir.join(SENTENCE_PIECE_FILE);
+    if path.is_file()
         && let Some(normalization) = xlnet_of_folder(dir, is_xlnet)?
     {
-        return Tokenizer::import_xlnet(&pieces, normalization);
+        let pieces = read_pieces(&path)?;
+        let json = dir.join(HUGGING_FACE_FILE);
+        if json.is_file() {
+            added::check_pieces(&json, &pieces)?;
+        }
+        return added::xlnet(&path, pieces, normalization, true);
     }
     for name in [HUGGING_FACE_FILE, SENTENCE_PIECE_FILE] {
         let path = dir.join(name);
@@ -281,6 +296,12 @@ fn load_foreign_folder(dir: &Path, is_xlnet: bool) -> Result<Tokenizer, DataErro
         path: dir.join(TOKENIZER_FILE),
         why: "\nhint: make a tokenizer with `segue tokenizer train` or `segue tokenizer import`".into(),
     })
+}
+
+/// A SentencePiece model from its file.
+pub(crate) fn read_pieces(path: &Path) -> Result<SentencePiece, DataError> {
+    let content = fs::read(path).map_err(|e| DataError::read(path, e))?;
+    SentencePiece::from_bytes(content).map_err(|why| DataError::tokenizer(path, why))
 }
 
 /// The switches of XLNet's tokenizer, where a folder of Hugging Face's layout says that it is one.
@@ -306,7 +327,7 @@ fn xlnet_of_folder(dir: &Path, is_xlnet: bool) -> Result<Option<XlnetNormalizati
 }
 
 /// The JSON of a file; null where there is no such file.
-fn read_object(path: &Path) -> Result<Value, DataError> {
+pub(crate) fn read_object(path: &Path) -> Result<Value, DataError> {
     if !path.is_file() {
         return Ok(Value::Null);
     }

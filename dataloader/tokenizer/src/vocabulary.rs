@@ -4,7 +4,7 @@ use segue_data_error::DataError;
 use segue_foreign::{Kind, TorchFile, View};
 
 use super::import::words_or_bytes;
-use super::interface::Tokenizer;
+use super::interface::{Model, Tokenizer, TokenizerKind};
 
 /// Where objects keep the one with the symbols: the corpus of a cache, NVIDIA's checkpoints, a corpus of recurrent models.
 const HOLDERS: [&str; 3] = ["vocab", "tokenizer", "dictionary"];
@@ -24,7 +24,7 @@ impl Symbols {
     /// A tokenizer with the same ids: bytes where the symbols are those of enwik8 (byte values in decimal) or of
     /// text8 (single characters, `_` for the space), words otherwise.
     pub fn tokenizer(self) -> Result<Tokenizer, String> {
-        words_or_bytes(self.symbols, self.lower_case)
+        words_or_bytes(self.symbols, self.lower_case).map(|(kind, model)| Tokenizer::new(kind, model))
     }
 }
 
@@ -38,25 +38,50 @@ pub fn find_symbols(root: View<'_>) -> Result<Option<Symbols>, String> {
     let found = std::iter::once(root).chain(inner).find_map(|holder| Some((holder, names(holder)?)));
     let Some((holder, (list, ids))) = found else { return Ok(None) };
     let lower_case = member(holder, "lower_case").and_then(View::truth).unwrap_or(false);
-    let text =
-        |value: View<'_>| value.text().map(str::to_owned).ok_or("a symbol of the vocabulary is not a string");
-    let listed = member(holder, list).and_then(View::elements);
-    let symbols = match listed {
-        Some(listed) => listed.map(text).collect::<Result<Vec<_>, _>>()?,
-        None => {
-            let pairs = member(holder, ids).and_then(View::pairs).ok_or("the vocabulary is empty")?;
-            let mut symbols = vec![None; pairs.len()];
-            for (symbol, id) in pairs {
-                let place = id
-                    .size()
-                    .and_then(|id| symbols.get_mut(id))
-                    .ok_or("the ids of the vocabulary have gaps")?;
-                *place = Some(text(symbol)?);
-            }
-            symbols.into_iter().collect::<Option<_>>().ok_or("two symbols of the vocabulary have one id")?
+    // A list that is empty beside a full one was never filled.
+    let listed = member(holder, list).and_then(View::elements).filter(|listed| listed.len() > 0);
+    let listed = listed.map(|listed| listed.map(text).collect::<Result<Vec<_>, _>>()).transpose()?;
+    let numbered = member(holder, ids).and_then(View::pairs).filter(|pairs| !pairs.is_empty());
+    let numbered = numbered.map(by_number).transpose()?;
+    let symbols = match (listed, numbered) {
+        (Some(listed), Some(numbered)) => {
+            agree(&listed, &numbered).map_err(|why| format!("its {list} and {ids} disagree: {why}"))?;
+            listed
         }
+        (Some(symbols), None) | (None, Some(symbols)) => symbols,
+        (None, None) => return Err("the vocabulary is empty".into()),
     };
     Ok(Some(Symbols { symbols, lower_case }))
+}
+
+/// Symbols in the order of the ids that a dict gives them.
+fn by_number(pairs: Vec<(View<'_>, View<'_>)>) -> Result<Vec<String>, String> {
+    let mut symbols = vec![None; pairs.len()];
+    for (symbol, id) in pairs {
+        let place =
+            id.size().and_then(|id| symbols.get_mut(id)).ok_or("the ids of the vocabulary have gaps")?;
+        *place = Some(text(symbol)?);
+    }
+    let whole: Option<Vec<String>> = symbols.into_iter().collect();
+    whole.ok_or_else(|| "two symbols of the vocabulary have one id".into())
+}
+
+/// Where two lists of the same symbols are not the same.
+fn agree(listed: &[String], numbered: &[String]) -> Result<(), String> {
+    let differs = listed.iter().zip(numbered).position(|(a, b)| a != b);
+    match differs {
+        Some(id) => {
+            Err(format!("the id {id} is `{}` in one and `{}` in the other", listed[id], numbered[id]))
+        }
+        None if listed.len() != numbered.len() => {
+            Err(format!("one has {} symbols, the other {}", listed.len(), numbered.len()))
+        }
+        None => Ok(()),
+    }
+}
+
+fn text(value: View<'_>) -> Result<String, String> {
+    value.text().map(str::to_owned).ok_or_else(|| "a symbol of the vocabulary is not a string".into())
 }
 
 /// An entry of a dict or an attribute of an object.
@@ -67,13 +92,14 @@ fn member<'a>(holder: View<'a>, name: &str) -> Option<View<'a>> {
     }
 }
 
-/// A tokenizer from a pickled vocabulary or from a file that holds one.
-pub(super) fn import_vocabulary(path: &Path) -> Result<Tokenizer, DataError> {
+/// The vocabulary in a file that Python has pickled.
+pub(super) fn import_vocabulary(path: &Path) -> Result<(TokenizerKind, Model), DataError> {
     let file = TorchFile::open(path)?;
     let bad = |why: String| DataError::tokenizer(path, why);
-    let symbols = find_symbols(file.root()).map_err(bad)?;
     let missing = || {
         "it holds no list of symbols (idx2sym, sym2idx, idx2word or word2idx), itself or under `vocab` or `dictionary`".to_string()
     };
-    symbols.ok_or_else(|| bad(missing()))?.tokenizer().map_err(bad)
+    let Symbols { symbols, lower_case } =
+        find_symbols(file.root()).map_err(bad)?.ok_or_else(missing).map_err(bad)?;
+    words_or_bytes(symbols, lower_case).map_err(bad)
 }

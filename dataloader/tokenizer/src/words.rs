@@ -1,15 +1,20 @@
+use std::ops::Range;
+
 use ahash::AHashMap;
 
+use super::added::{AddedWords, Part};
 use super::interface::{EOS, UNK};
 
 /// Words between white space as tokens, as WikiText and the Transformer-XL reference have them.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct WordTokenizer {
     words: Vec<Box<str>>,
     ids: AHashMap<Box<str>, u32>,
     lower_case: bool,
     unk: u32,
     eos: u32,
+    /// Tokens that are found in the text before it is cut into words.
+    added: Option<AddedWords>,
 }
 
 impl WordTokenizer {
@@ -36,7 +41,27 @@ impl WordTokenizer {
         }
         let special = |name: &str| ids.get(name).copied().ok_or_else(|| format!("it has no {name}"));
         let (unk, eos) = (special(unk)?, special(eos)?);
-        Ok(WordTokenizer { words, ids, lower_case, unk, eos })
+        Ok(WordTokenizer { words, ids, lower_case, unk, eos, added: None })
+    }
+
+    /// The same words with tokens beside them.
+    pub(crate) fn with_added(self, added: AddedWords) -> WordTokenizer {
+        WordTokenizer { added: Some(added), ..self }
+    }
+
+    pub(crate) fn added(&self) -> Option<&AddedWords> {
+        self.added.as_ref()
+    }
+
+    /// Number of ids.
+    pub(crate) fn vocab_size(&self) -> usize {
+        self.words.len().max(self.added.as_ref().map_or(0, AddedWords::end))
+    }
+
+    /// The word or token of an id.
+    pub(crate) fn word(&self, id: u32) -> Option<&str> {
+        let own = self.words.get(id as usize).map(|word| &**word);
+        own.or_else(|| self.added.as_ref()?.content(id))
     }
 
     pub(crate) fn words(&self) -> &[Box<str>] {
@@ -56,10 +81,20 @@ impl WordTokenizer {
     }
 
     pub(crate) fn id(&self, word: &str) -> Option<u32> {
-        self.ids.get(word).copied()
+        self.ids.get(word).copied().or_else(|| self.added.as_ref()?.id(word))
     }
 
     pub(crate) fn encode(&self, text: &str, out: &mut Vec<u32>) {
+        let Some(added) = &self.added else { return self.encode_words(text, out) };
+        for part in added.parts(text) {
+            match part {
+                Part::Text(place) => self.encode_words(&text[place], out),
+                Part::Token(id, _) => out.push(id),
+            }
+        }
+    }
+
+    fn encode_words(&self, text: &str, out: &mut Vec<u32>) {
         if self.lower_case {
             self.encode_cased(&text.to_lowercase(), out);
         } else {
@@ -71,6 +106,31 @@ impl WordTokenizer {
         out.extend(split_words(text).map(|word| self.ids.get(word).copied().unwrap_or(self.unk)));
     }
 
+    /// The ids of a text, and the bytes of the text that each comes from.
+    pub(crate) fn encode_with_spans(&self, text: &str) -> (Vec<u32>, Vec<Range<usize>>) {
+        let parts = match &self.added {
+            None => vec![Part::Text(0..text.len())],
+            Some(added) => added.parts(text),
+        };
+        let (mut ids, mut spans) = (Vec::new(), Vec::new());
+        for part in parts {
+            let place = match part {
+                Part::Text(place) => place,
+                Part::Token(id, place) => {
+                    ids.push(id);
+                    spans.push(place);
+                    continue;
+                }
+            };
+            for word in split_words(&text[place]) {
+                let begin = word.as_ptr() as usize - text.as_ptr() as usize;
+                self.encode_words(word, &mut ids);
+                spans.resize(ids.len(), begin..begin + word.len());
+            }
+        }
+        (ids, spans)
+    }
+
     /// Words with single spaces between them; `<eos>` reads as a line break.
     pub(crate) fn decode(&self, ids: &[u32]) -> String {
         let mut text = String::new();
@@ -79,7 +139,7 @@ impl WordTokenizer {
             if *id == self.eos {
                 text.push('\n');
                 begins_line = true;
-            } else if let Some(word) = self.words.get(*id as usize) {
+            } else if let Some(word) = self.word(*id) {
                 if !begins_line {
                     text.push(' ');
                 }

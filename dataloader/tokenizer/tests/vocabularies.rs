@@ -114,3 +114,29 @@ fn a_pickle_that_calls_is_no_vocabulary_and_calls_nothing() {
     assert_eq!(Tokenizer::import(&path).unwrap_err().exit_code(), 65);
     assert!(!victim.exists());
 }
+
+/// transformers 4.34 leaves the list of symbols of a Transformer-XL empty, and the ids by symbol whole.
+#[test]
+fn two_lists_of_a_vocabulary_are_one_where_one_is_empty_and_have_to_agree_where_none_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let import = |list: &str, ids: &str| {
+        let path = dir.path().join("vocab.pkl");
+        std::fs::write(&path, format!("(dS'idx2sym'\n(l{list}sS'sym2idx'\n(d{ids}s.")).unwrap();
+        Tokenizer::import(&path)
+    };
+    let list = "S'<eos>'\naS'<unk>'\naS'the'\na";
+    let ids = "S'the'\nI2\nsS'<eos>'\nI0\nsS'<unk>'\nI1\ns";
+    for (list, ids) in [(list, ids), ("", ids), (list, "")] {
+        let tokenizer = import(list, ids).unwrap();
+        assert_eq!((tokenizer.vocab_size(), tokenizer.token_id("the")), (3, Some(2)));
+    }
+    for (list, ids, part) in [
+        (list, "S'a'\nI2\nsS'<eos>'\nI0\nsS'<unk>'\nI1\ns", "the id 2 is `the` in one and `a` in the other"),
+        (list, "S'the'\nI2\nsS'<eos>'\nI0\nsS'<unk>'\nI1\nsS'a'\nI3\ns", "one has 3 symbols, the other 4"),
+        (list, "S'<eos>'\nI0\nsS'<unk>'\nI1\ns", "one has 3 symbols, the other 2"),
+        ("", "", "the vocabulary is empty"),
+    ] {
+        let message = import(list, ids).unwrap_err().to_string();
+        assert!(message.contains(part), "{part}: {message}");
+    }
+}

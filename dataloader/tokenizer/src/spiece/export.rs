@@ -7,12 +7,14 @@ use segue_foreign::wire::Fields;
 use serde_json::{Map, Value, json};
 use unicode_normalization::char::canonical_combining_class;
 
-use super::model::{PieceType, SentencePiece};
+use super::model::{ListedPiece, PieceType, SentencePiece};
 use super::normalize::SPACE_SYMBOL;
 use super::xlnet::{XlnetNormalization, ends_in_digit_and_comma};
 
 /// How many times worse than the worst piece one is made that must never be chosen.
 const NEVER: f64 = 100.0;
+/// How much worse transformers' converter makes pieces such as `2000,`.
+const AVOIDED: f64 = 100.0;
 /// The roles of XLNet's special tokens in `tokenizer_config.json`.
 const ROLES: [(&str, &str); 7] = [
     ("bos_token", "<s>"),
@@ -59,6 +61,33 @@ pub(crate) fn tokenizer_json(model: &SentencePiece, post_processor: Value) -> Op
             "byte_fallback": model.byte_ids.is_some(),
         },
     }))
+}
+
+/// The `tokenizer.json` that transformers' converter makes of an XLNet's `spiece.model`, without special tokens. Numbers before commas are not cut again, nor
+/// is white space trimmed: with tokens that stand in the text these are the package's ids and not those of XLNet's own program.
+pub(crate) fn package_json(model: &SentencePiece, normalization: XlnetNormalization) -> Value {
+    let mut steps = vec![replace("String", "``", "\""), replace("String", "''", "\"")];
+    if !normalization.keep_accents {
+        steps.extend([json!({ "type": "NFKD" }), json!({ "type": "StripAccents" })]);
+    }
+    if normalization.lower_case {
+        steps.push(json!({ "type": "Lowercase" }));
+    }
+    steps.extend(precompiled(model));
+    steps.push(replace("Regex", " {2,}", " "));
+    let metaspace = json!({
+        "type": "Metaspace", "replacement": SPACE_SYMBOL, "add_prefix_space": true, "prepend_scheme": "always", "split": true,
+    });
+    let score = |piece: &ListedPiece| {
+        f64::from(piece.score) - if ends_in_digit_and_comma(&piece.text) { AVOIDED } else { 0.0 }
+    };
+    let vocabulary: Vec<Value> = model.pieces.iter().map(|piece| json!([piece.text, score(piece)])).collect();
+    json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [],
+        "normalizer": { "type": "Sequence", "normalizers": steps },
+        "pre_tokenizer": metaspace, "post_processor": null, "decoder": metaspace,
+        "model": { "type": "Unigram", "unk_id": model.unk_id(), "vocab": vocabulary },
+    })
 }
 
 /// `tokenizer_config.json`: the class that takes `tokenizer.json` as it is, and the roles of the special tokens.
@@ -126,9 +155,7 @@ fn normalizers(model: &SentencePiece) -> Vec<Value> {
     if let Some(normalization) = model.xlnet() {
         steps = xlnet_steps(normalization);
     }
-    if let Some(rules) = precompiled_rules(model.file()) {
-        steps.push(json!({ "type": "Precompiled", "precompiled_charsmap": base64(rules) }));
-    }
+    steps.extend(precompiled(model));
     if model.normalizer.remove_extra_whitespaces {
         steps.extend([replace("Regex", " {2,}", " "), strip()]);
     }
@@ -163,6 +190,12 @@ static COMBINING_CHARACTERS: LazyLock<String> = LazyLock::new(|| {
     let body: String = ranges.iter().map(|(first, last)| format!("{first}-{last}")).collect();
     format!("[{body}]")
 });
+
+/// The model's own rules as a step, if there are such.
+fn precompiled(model: &SentencePiece) -> Option<Value> {
+    let rules = precompiled_rules(model.file())?;
+    Some(json!({ "type": "Precompiled", "precompiled_charsmap": base64(rules) }))
+}
 
 /// `normalizer_spec.precompiled_charsmap` of a model file, if there are such rules.
 fn precompiled_rules(file: &[u8]) -> Option<&[u8]> {

@@ -13,6 +13,7 @@ mod segment;
 mod trie;
 mod xlnet;
 
-pub(crate) use export::{tokenizer_config, tokenizer_json};
+pub(crate) use export::{package_json, tokenizer_config, tokenizer_json};
 pub(crate) use model::SentencePiece;
+pub(crate) use trie::Trie;
 pub use xlnet::XlnetNormalization;

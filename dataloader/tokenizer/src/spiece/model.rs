@@ -206,6 +206,12 @@ impl SentencePiece {
         self.ids.get(piece).copied()
     }
 
+    /// Whether a token is a piece that stands for something else than text, or that is always found in it.
+    pub(crate) fn is_symbol(&self, token: &str) -> bool {
+        let kind = self.piece_id(token).map(|id| self.pieces[id as usize].kind);
+        matches!(kind, Some(PieceType::Unknown | PieceType::Control | PieceType::UserDefined))
+    }
+
     /// The same model with XLNet's steps before and after the segmentation.
     pub(crate) fn with_xlnet(self, normalization: XlnetNormalization) -> SentencePiece {
         SentencePiece { xlnet: Some(normalization), ..self }

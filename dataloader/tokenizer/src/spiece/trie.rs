@@ -1,12 +1,13 @@
 /// Pieces by their bytes, to be walked one byte at a time.
 ///
 /// The children of a node lie side by side, sorted by their byte.
+#[derive(Debug)]
 pub(crate) struct Trie {
     nodes: Vec<Node>,
     labels: Vec<u8>,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Node {
     /// Place of the first child in `labels`; child `i` of the list is node `i + 1`.
     first_child: u32,
