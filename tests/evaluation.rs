@@ -2,7 +2,10 @@
 
 use std::path::Path;
 
-use segue_tests::{SHARED, Workplace, alone, assert_scores_are_distributions, fail, finish, mpirun, succeed};
+use segue_tests::{
+    SHARED, Workplace, alone, assert_scores_are_distributions, fail, finish, ids_file, mpirun, stderr,
+    succeed,
+};
 use serde_json::Value;
 
 /// A corpus and two short runs on it.
@@ -229,6 +232,36 @@ fn an_xlnet_trained_left_to_right_is_evaluated_on_the_stream() {
     fail(alone(&["eval", "--model", &run, "--objective", "denoising"]), 64, &["--objective"]);
     let text = ["--json", "generate", "--model", &run, "--prompt", "the memory", "--tokens", "12"];
     assert_eq!(succeed(alone(&text))["tokens"].as_array().unwrap().len(), 12);
+}
+
+/// A table may be padded, and may have rows that no file names: text is drawn from tokens alone, and every command says so.
+#[test]
+fn rows_without_a_token_are_told_of_and_never_drawn() {
+    let place = Workplace::new();
+    place.build("pieces", &["--preset", "documents", "--tokenizer-kind", "bpe", "--vocab-size", "300"]);
+    let corpus = format!("data.corpus={}", place.text("pieces"));
+    for (rows, word) in [(304, "padded to a multiple of 8"), (303, "ids 300 to 302 have no name in any file")]
+    {
+        let run = format!("run-{rows}");
+        let size = format!("model.vocab_size={rows}");
+        let train = place.pretrain(&run, &[&size, &corpus, "train.steps=1", "eval.every=0"]);
+        let run = place.text(&run);
+        let text =
+            ["generate", "--json", "--model", &run, "--prompt", "a", "--tokens", "300", "--top-k", "0"];
+        let ids = place.text("ids.safetensors");
+        std::fs::write(&ids, ids_file(256)).unwrap();
+        let score =
+            ["score", "--model", &run, "--ids", &ids, "--output", &place.text("scores")].map(String::from);
+        let eval = ["eval", "--model", &run].map(String::from);
+        for args in [&train[..], &text.map(String::from), &score, &eval] {
+            let output = finish(alone(args));
+            let said = stderr(&output);
+            assert!(output.status.success() && said.contains(word), "{args:?}: {said}");
+        }
+        let drawn = succeed(alone(&text));
+        let drawn = drawn["tokens"].as_array().unwrap();
+        assert!(drawn.len() == 300 && drawn.iter().all(|id| id.as_u64().unwrap() < 300), "{drawn:?}");
+    }
 }
 
 /// What a run that reads episodes is judged by, of any split.

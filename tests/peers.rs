@@ -7,8 +7,10 @@ use segue_tests::{
     ROOT, SHARED, Workplace, alone, finish, ids_file, mpirun, peer_python, peers_each, reference_models,
     stderr, succeed,
 };
+use segue_tokenizer::Tokenizer;
 use segue_trainer::card_sources;
 use segue_trainer::cards::{Compiler, Source};
+use serde_json::json;
 
 #[test]
 fn parity_holds_on_the_reference_files_and_fails_on_other_weights() {
@@ -279,6 +281,31 @@ fn hugging_face_opens_an_xlnet_checkpoint_and_agrees() {
         println!("{name}: {stdout}");
         // What ends otherwise than by its finding says none.
         assert!(code == *expected && stdout.contains("max_rel_difference"), "{name}: {stderr}");
+    }
+}
+
+/// Random tokens with random flags beside vocabularies, in the folders that old and new versions of transformers write.
+#[test]
+fn added_tokens_have_the_ids_that_transformers_gives_them() {
+    for environment in ["base", "transfoxl"] {
+        let Some(python) = peer_python(environment) else { return };
+        let place = tempfile::tempdir().unwrap();
+        let mut make = Command::new(&python);
+        make.arg(format!("{ROOT}/tests/peers/added_tokens.py")).arg(place.path());
+        let cases = succeed(make);
+        let cases = cases.as_array().expect("a list of folders");
+        assert!(cases.len() >= 24, "{} cases", cases.len());
+        for case in cases {
+            let folder = Path::new(case["folder"].as_str().unwrap());
+            let words = folder.join("vocab.pkl");
+            let loaded = if words.exists() { Tokenizer::import(&words) } else { Tokenizer::load(folder) };
+            let tokenizer = loaded.unwrap_or_else(|why| panic!("{}: {why}", folder.display()));
+            for line in case["lines"].as_array().unwrap() {
+                let mut ids = Vec::new();
+                tokenizer.encode(line["text"].as_str().unwrap(), &mut ids);
+                assert_eq!(json!(ids), line["ids"], "{}: {}", folder.display(), line["text"]);
+            }
+        }
     }
 }
 

@@ -250,6 +250,24 @@ impl ModelConfig {
         self.0.set_vocabulary(size, eos)
     }
 
+    /// What is to be known of rows of the model that stand for none of the `names` tokens of its tokenizer; `None` where each row has its token. Tables
+    /// that are padded to a round size have such rows.
+    pub fn unnamed_rows(&self, names: usize) -> Option<String> {
+        let rows = self.vocab_size();
+        let (first, last) = (names, rows.checked_sub(1).filter(|last| *last >= names)?);
+        let ids =
+            if first == last { format!("id {first} has") } else { format!("ids {first} to {last} have") };
+        let padded = ROUND_SIZES.iter().find(|size| names.next_multiple_of(**size) == rows);
+        Some(match padded {
+            Some(size) => format!(
+                "{rows} rows for {names} tokens, a table padded to a multiple of {size}: {ids} no token"
+            ),
+            None => format!(
+                "the model has {rows} rows and its tokenizer {names} tokens: {ids} no name in any file"
+            ),
+        })
+    }
+
     /// This section as JSON, without `model_type`.
     pub fn to_json(&self) -> Value {
         self.0.to_json()
@@ -288,6 +306,9 @@ impl ModelConfig {
 
 /// A value of the wrong type, and where it stands.
 pub(crate) type WrongValue = serde_path_to_error::Error<serde_json::Error>;
+
+/// Multiples that tables of words are padded to, for the sake of matrix products.
+const ROUND_SIZES: [usize; 3] = [8, 64, 128];
 
 /// One type of model that a program knows.
 pub struct ModelType {

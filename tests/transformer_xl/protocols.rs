@@ -279,7 +279,15 @@ fn samples_begin_with_text_of_the_split_and_know_what_follows() {
     let folder = tempfile::tempdir().unwrap();
     let stream = stream(&folder, &noise_text(400));
     let model = LanguageModel::new(&config(), 5, Kind::Double);
-    let sampling = Sampling { top_k: 40, top_p: 1.0, eta: 0.0, temperature: 1.0, exclude: None, seed: 3 };
+    let sampling = Sampling {
+        top_k: 40,
+        top_p: 1.0,
+        eta: 0.0,
+        temperature: 1.0,
+        exclude: None,
+        names: usize::MAX,
+        seed: 3,
+    };
     let options = SampleOptions { samples: 3, seed_tokens: 20, tokens: 15, lanes: 1, segment: 7, sampling };
     let samples = draw_samples(&model, &stream, &options, |_| {}).unwrap();
     for sample in &samples {

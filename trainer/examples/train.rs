@@ -58,7 +58,15 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut prompt = Vec::new();
     tokenizer.encode(PROMPT, &mut prompt);
     let prompt: Vec<i64> = prompt.into_iter().map(i64::from).collect();
-    let sampling = Sampling { top_k: 40, top_p: 1.0, eta: 0.0, temperature: 1.0, exclude: None, seed: 1 };
+    let sampling = Sampling {
+        top_k: 40,
+        top_p: 1.0,
+        eta: 0.0,
+        temperature: 1.0,
+        exclude: None,
+        names: tokenizer.vocab_size(),
+        seed: 1,
+    };
     let written: Vec<i64> = Generator::new(model.as_ref(), &prompt, 16, sampling).take(100).collect();
     println!("{PROMPT}{}", tokenizer.decode_signed(&written));
     Ok(())

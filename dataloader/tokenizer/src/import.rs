@@ -7,7 +7,7 @@ use super::added;
 use super::bytes::ByteTokenizer;
 use super::huggingface::HuggingFaceTokenizer;
 use super::interface::{EOS, Model, Tokenizer, TokenizerKind, UNK};
-use super::store::read_pieces;
+use super::store::{read_object, read_pieces};
 use super::vocabulary::import_vocabulary;
 use super::words::WordTokenizer;
 use crate::spiece::{SentencePiece, XlnetNormalization};
@@ -35,10 +35,16 @@ impl Tokenizer {
     /// appended where the list has neither.
     pub fn import(path: &Path) -> Result<Tokenizer, DataError> {
         if path.file_name().is_some_and(|name| name == CORPUS_INFO) {
-            return Tokenizer::import(&path.with_file_name(CORPUS_CACHE));
+            let tokenizer = Tokenizer::import(&path.with_file_name(CORPUS_CACHE))?;
+            let (names, said) = (tokenizer.vocab_size(), &read_object(path)?["vocab_size"]);
+            if said.as_u64().is_some_and(|said| said != names as u64) {
+                let why =
+                    format!("it says that there are {said} words, and {CORPUS_CACHE} beside it has {names}");
+                return Err(DataError::tokenizer(path, why));
+            }
+            return Ok(tokenizer);
         }
-        let (kind, model) = model_of(path)?;
-        added::with_siblings(kind, model, path)
+        added::with_siblings(vocabulary_of(path)?, path)
     }
 
     /// Makes a tokenizer from a SentencePiece model with what XLNet does to text around it. Tokens that files beside it add are found as Hugging Face's
@@ -48,8 +54,15 @@ impl Tokenizer {
     }
 }
 
-/// The vocabulary in a file.
-fn model_of(path: &Path) -> Result<(TokenizerKind, Model), DataError> {
+/// What one file holds.
+pub(super) struct Vocabulary {
+    pub(super) kind: TokenizerKind,
+    pub(super) model: Model,
+    /// Tokens that it was saved with, and that its program looks for in other files.
+    pub(super) beside: Vec<(String, u32)>,
+}
+
+fn vocabulary_of(path: &Path) -> Result<Vocabulary, DataError> {
     let extension = path.extension().map(|e| e.to_string_lossy().to_ascii_lowercase());
     if extension.as_deref().is_some_and(|extension| PYTHON.contains(&extension)) {
         return import_vocabulary(path);
@@ -65,7 +78,8 @@ fn model_of(path: &Path) -> Result<(TokenizerKind, Model), DataError> {
             .map(|pieces| (TokenizerKind::SentencePiece, Model::SentencePiece(Box::new(pieces)))),
         _ => vocabulary_list(&content).and_then(|words| word_model(words, false)),
     };
-    made.map_err(|why| DataError::tokenizer(path, why))
+    let (kind, model) = made.map_err(|why| DataError::tokenizer(path, why))?;
+    Ok(Vocabulary { kind, model, beside: Vec::new() })
 }
 
 fn vocabulary_list(content: &[u8]) -> Result<Vec<Box<str>>, String> {

@@ -3,13 +3,16 @@ use std::path::Path;
 use segue_data_error::DataError;
 use segue_foreign::{Kind, TorchFile, View};
 
-use super::import::words_or_bytes;
-use super::interface::{Model, Tokenizer, TokenizerKind};
+use super::import::{Vocabulary, words_or_bytes};
+use super::interface::Tokenizer;
 
 /// Where objects keep the one with the symbols: the corpus of a cache, NVIDIA's checkpoints, a corpus of recurrent models.
 const HOLDERS: [&str; 3] = ["vocab", "tokenizer", "dictionary"];
 /// What the list of symbols is called, and the ids by symbol: in the Transformer-XL programs, and in those with recurrent models.
 const NAMES: [(&str, &str); 2] = [("idx2sym", "sym2idx"), ("idx2word", "word2idx")];
+
+/// What transformers' tokenizers call ids by added token.
+const ADDED: [&str; 2] = ["_added_tokens_encoder", "added_tokens_encoder"];
 
 /// The symbols of a vocabulary, in the order of their ids.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,6 +21,8 @@ pub struct Symbols {
     pub symbols: Vec<String>,
     /// Whether text was turned into lower case before it was cut.
     pub lower_case: bool,
+    /// Tokens that transformers' tokenizer had beside them when it was saved, with their ids. It does not read them back: files beside it count.
+    pub beside: Vec<(String, u32)>,
 }
 
 impl Symbols {
@@ -51,7 +56,24 @@ pub fn find_symbols(root: View<'_>) -> Result<Option<Symbols>, String> {
         (Some(symbols), None) | (None, Some(symbols)) => symbols,
         (None, None) => return Err("the vocabulary is empty".into()),
     };
-    Ok(Some(Symbols { symbols, lower_case }))
+    let beside = beside(holder, &symbols)?;
+    Ok(Some(Symbols { symbols, lower_case, beside }))
+}
+
+/// The tokens that a saved tokenizer had beside these symbols; of symbols it has to give the same ids.
+fn beside(holder: View<'_>, symbols: &[String]) -> Result<Vec<(String, u32)>, String> {
+    let mut beside = Vec::new();
+    let encoder = ADDED.into_iter().find_map(|name| member(holder, name)?.pairs()).unwrap_or_default();
+    for (token, id) in encoder {
+        let token = text(token)?;
+        let id = id.size().ok_or_else(|| format!("the id of its added token `{token}` is not a number"))?;
+        match symbols.get(id) {
+            Some(symbol) if *symbol == token => {}
+            None if !symbols.contains(&token) => beside.extend(u32::try_from(id).map(|id| (token, id))),
+            _ => return Err(format!("its added tokens give `{token}` the id {id}, and its symbols do not")),
+        }
+    }
+    Ok(beside)
 }
 
 /// Symbols in the order of the ids that a dict gives them.
@@ -92,14 +114,15 @@ fn member<'a>(holder: View<'a>, name: &str) -> Option<View<'a>> {
     }
 }
 
-/// The vocabulary in a file that Python has pickled.
-pub(super) fn import_vocabulary(path: &Path) -> Result<(TokenizerKind, Model), DataError> {
+/// The vocabulary in a file that Python has pickled, and the tokens saved beside it.
+pub(super) fn import_vocabulary(path: &Path) -> Result<Vocabulary, DataError> {
     let file = TorchFile::open(path)?;
     let bad = |why: String| DataError::tokenizer(path, why);
     let missing = || {
         "it holds no list of symbols (idx2sym, sym2idx, idx2word or word2idx), itself or under `vocab` or `dictionary`".to_string()
     };
-    let Symbols { symbols, lower_case } =
+    let Symbols { symbols, lower_case, beside } =
         find_symbols(file.root()).map_err(bad)?.ok_or_else(missing).map_err(bad)?;
-    words_or_bytes(symbols, lower_case).map_err(bad)
+    let (kind, model) = words_or_bytes(symbols, lower_case).map_err(bad)?;
+    Ok(Vocabulary { kind, model, beside })
 }

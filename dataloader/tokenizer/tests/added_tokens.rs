@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use segue_skip::shared_data;
 use segue_tokenizer::{Tokenizer, XlnetNormalization};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -204,6 +205,26 @@ fn a_token_without_an_id_is_numbered_where_the_model_has_a_row_for_it() {
     assert!(said.contains("`<x>`") && said.contains("special_tokens_map.json"), "{said}");
 }
 
+/// A folder that transformers 4.33.3 has saved, and its ids.
+#[test]
+fn a_folder_of_an_xlnet_with_added_tokens_has_the_ids_of_its_package() {
+    let Some(folder) = shared_data("../cases/bug_reports_3/h-added-tokens/xlnet") else { return };
+    let tokenizer = Tokenizer::load(&folder).unwrap();
+    assert_eq!(encode(&tokenizer, "pay <cur> now"), [40, 71, 73, 72]);
+    // Without the rendering of its fast class, too.
+    let slow = tempfile::tempdir().unwrap();
+    for name in [
+        "config.json",
+        "spiece.model",
+        "added_tokens.json",
+        "special_tokens_map.json",
+        "tokenizer_config.json",
+    ] {
+        fs::copy(folder.join(name), slow.path().join(name)).unwrap();
+    }
+    assert_eq!(encode(&Tokenizer::load(slow.path()).unwrap(), "pay <cur> now"), [40, 71, 73, 72]);
+}
+
 /// A `tokenizer.json` of words with tokens of its own.
 fn whole_words(added: Value) -> Value {
     let ids = json!({ "<unk>": 0, "a": 1, "b": 2 });
@@ -292,6 +313,30 @@ fn a_token_beside_a_list_of_words_is_cut_out_of_the_text_first() {
     let [plain, named] =
         [plain, named].map(|(_folder, path)| Tokenizer::import(&path).unwrap().fingerprint());
     assert_eq!(plain, named);
+}
+
+/// transformers does not read back what its tokenizer was saved with: files beside it count.
+#[test]
+fn tokens_that_a_vocabulary_was_saved_with_are_told_of_where_no_file_names_them() {
+    let pickle = |added: &str| {
+        let (folder, path) = words("vocab.pkl", &[]);
+        let list = "S'idx2sym'\n(lS'<eos>'\naS'<unk>'\naS'the'\nas";
+        fs::write(&path, format!("(d{list}S'added_tokens_encoder'\n(d{added}s.")).unwrap();
+        (folder, path)
+    };
+    let (folder, path) = pickle("S'<cur>'\nI3\nsS'<unk>'\nI1\ns");
+    let tokenizer = Tokenizer::import(&path).unwrap();
+    assert_eq!((encode(&tokenizer, "<cur>"), tokenizer.vocab_size()), (vec![1], 3));
+    assert!(tokenizer.notes()[0].contains("`<cur>`, 3 when"), "{:?}", tokenizer.notes());
+    write(folder.path(), &[("added_tokens.json", json!({ "<cur>": 3 }))]);
+    let tokenizer = Tokenizer::import(&path).unwrap();
+    assert_eq!((encode(&tokenizer, "<cur>"), tokenizer.notes().len()), (vec![3], 1));
+    write(folder.path(), &[("added_tokens.json", json!({ "<cur>": 4 }))]);
+    assert!(Tokenizer::import(&path).unwrap_err().to_string().contains("files beside it say 4"));
+    for added in ["S'the'\nI3\ns", "S'<cur>'\nI2\ns"] {
+        let message = Tokenizer::import(&pickle(added).1).unwrap_err().to_string();
+        assert!(message.contains("its added tokens give"), "{message}");
+    }
 }
 
 #[test]

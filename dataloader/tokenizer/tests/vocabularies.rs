@@ -103,7 +103,13 @@ fn corpus_info_leads_to_the_cache_beside_it() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("corpus-info.json"), "{}").unwrap();
     std::fs::copy(fixture("vocabularies/protocol2.pkl"), dir.path().join("cache.pkl")).unwrap();
-    assert_eq!(Tokenizer::import(&dir.path().join("corpus-info.json")).unwrap().vocab_size(), 40);
+    let info = dir.path().join("corpus-info.json");
+    assert_eq!(Tokenizer::import(&info).unwrap().vocab_size(), 40);
+    std::fs::write(&info, r#"{"vocab_size": 40, "dataset": "wt103"}"#).unwrap();
+    assert_eq!(Tokenizer::import(&info).unwrap().vocab_size(), 40);
+    std::fs::write(&info, r#"{"vocab_size": 41}"#).unwrap();
+    let message = Tokenizer::import(&info).unwrap_err().to_string();
+    assert!(message.contains("41 words") && message.contains("has 40"), "{message}");
 }
 
 #[test]

@@ -145,7 +145,7 @@ pub fn run(args: DataArgs, out: &Output) -> Result<Value, Failure> {
 
 fn build_corpus(args: BuildArgs, out: &Output) -> Result<Value, Failure> {
     let tokenizer = match (&args.tokenizer, args.tokenizer_kind) {
-        (Some(dir), _) => TokenizerChoice::Given(Tokenizer::load(dir)?),
+        (Some(dir), _) => TokenizerChoice::Given(load_tokenizer(dir, out)?),
         (None, Some(kind)) => TokenizerChoice::Train(args.vocabulary.options(kind)),
         (None, None) if args.vocabulary.any() => {
             let message = "--vocab-size, --min-frequency, --lower and --special are options of a \
@@ -186,6 +186,13 @@ fn build_corpus(args: BuildArgs, out: &Output) -> Result<Value, Failure> {
     let info = build(&options, &progress)?;
     drop(progress);
     Ok(finished(&options.output, &info, out))
+}
+
+/// The tokenizer of a folder; says what is to be known of it.
+pub fn load_tokenizer(dir: &Path, out: &Output) -> Result<Tokenizer, Failure> {
+    let tokenizer = Tokenizer::load(dir)?;
+    tokenizer.notes().iter().for_each(|note| out.line(note));
+    Ok(tokenizer)
 }
 
 /// Tells of a corpus that was made.

@@ -2,9 +2,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use segue_dataloader::{CorpusInfo, RecordImport, import_records};
-use segue_tokenizer::Tokenizer;
 
-use crate::commands::data::BuildProgress;
+use crate::commands::data::{BuildProgress, load_tokenizer};
 use crate::failure::Failure;
 use crate::output::Output;
 
@@ -40,7 +39,7 @@ pub fn run(args: &ImportRecordsArgs, out: &Output) -> Result<CorpusInfo, Failure
     let import = RecordImport {
         folder: args.folder.clone(),
         passes: args.pass.clone(),
-        tokenizer: Tokenizer::load(&args.tokenizer)?,
+        tokenizer: load_tokenizer(&args.tokenizer, out)?,
         output: args.output.clone(),
         compress: args.compress,
     };

@@ -63,6 +63,8 @@ pub fn run(args: PretrainArgs, json: bool, comm: &dyn Communicator, out: &Output
     check_run_dir(config.run.dir.as_ref())?;
     let place = Place::find(&config, comm)?;
     let job = (families::of(&config.model).open)(&mut config)?;
+    let unnamed = job.names().and_then(|names| config.model.unnamed_rows(names));
+    unnamed.iter().for_each(|note| out.line(note));
     let training = Training::begin(place, &config, &*job, comm, out)?;
     let outcome = training.train(&config, &*job)?;
     Ok(summary(&config, &outcome, out))

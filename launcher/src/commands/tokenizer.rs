@@ -156,7 +156,7 @@ impl From<OnInvalidUtf8> for InvalidUtf8 {
     The name tells the format: *.json a Hugging Face tokenizer, *.model a SentencePiece unigram model, \
     *.bin, *.pkl and *.pt what the Transformer-XL programs have pickled of their vocabulary (nothing in it \
     is run), corpus-info.json the cache.pkl beside it, anything else a vocabulary list with one word per \
-    line.\n\n\
+    line. Tokens that transformers' files beside it add are read with it.\n\n\
     Examples:\n  \
     segue tokenizer import tokenizer.json --output tokenizers/gpt2\n  \
     segue tokenizer import spiece.model --xlnet --output tokenizers/xlnet\n  \
@@ -213,6 +213,7 @@ fn train(args: TrainArgs, out: &Output) -> Result<Value, Failure> {
 fn finish(tokenizer: &Tokenizer, fresh: FreshFolder, output: &Path, out: &Output) -> Result<Value, Failure> {
     tokenizer.save(fresh.path())?;
     fresh.publish().map_err(DataError::from)?;
+    tokenizer.notes().iter().for_each(|note| out.line(note));
     out.line(&format!(
         "{} tokenizer with {} in {}",
         tokenizer.kind(),

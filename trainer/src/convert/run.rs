@@ -106,6 +106,13 @@ pub(super) fn open(path: &Path, options: &ConvertOptions) -> Result<Opened, Trai
         }
         fits
     });
+    if let Some(tokenizer) = &tokenizer {
+        let unnamed = config.unnamed_rows(tokenizer.vocab_size());
+        let told: Vec<String> = tokenizer.notes().iter().cloned().chain(unnamed).collect();
+        // A folder of this program's has said so already.
+        source.notes.retain(|note| !told.contains(note));
+        source.notes.extend(told);
+    }
     if options.vocabulary.is_some() && tokenizer.is_none() {
         let problem = vocabulary["problem"].as_str().unwrap_or("it cannot be used");
         return Err(TrainError::Layout(format!("the vocabulary of --vocab does not fit: {problem}")));

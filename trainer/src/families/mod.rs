@@ -74,6 +74,11 @@ pub trait Job {
         Ok(cost(config, ranks)?.memory_per_rank)
     }
 
+    /// Number of tokens of the vocabulary, where text is read.
+    fn names(&self) -> Option<usize> {
+        None
+    }
+
     /// Names the data that a run comes to its result by, where the configuration does not say all of it.
     fn data(&self) -> String {
         String::new()

@@ -14,6 +14,8 @@ pub struct Sampling {
     pub temperature: f64,
     /// Token that is never chosen.
     pub exclude: Option<i64>,
+    /// Number of tokens that may be chosen: rows of a model beyond its vocabulary stand for nothing.
+    pub names: usize,
     /// Seed of the draws.
     pub seed: u64,
 }
@@ -48,7 +50,7 @@ fn choose(log_probs: &[f64], sampling: Sampling, uniform: f64) -> usize {
 
 /// Tokens that may be chosen with their weights, most probable first; equal ones by rising id.
 fn candidates(log_probs: &[f64], sampling: Sampling) -> Vec<(usize, f64)> {
-    let mut order: Vec<usize> = (0..log_probs.len())
+    let mut order: Vec<usize> = (0..log_probs.len().min(sampling.names))
         .filter(|&i| Some(i as i64) != sampling.exclude && !log_probs[i].is_nan())
         .collect();
     if sampling.eta > 0.0 && sampling.temperature > 0.0 {
@@ -98,8 +100,15 @@ fn keep_typical(order: &mut Vec<usize>, log_probs: &[f64], sampling: Sampling) {
 mod tests {
     use super::*;
 
-    const ALL: Sampling =
-        Sampling { top_k: 0, top_p: 1.0, eta: 0.0, temperature: 1.0, exclude: None, seed: 1 };
+    const ALL: Sampling = Sampling {
+        top_k: 0,
+        top_p: 1.0,
+        eta: 0.0,
+        temperature: 1.0,
+        exclude: None,
+        names: usize::MAX,
+        seed: 1,
+    };
 
     fn log_probs() -> Vec<f64> {
         [0.1, 0.4, 0.2, 0.3].iter().map(|p: &f64| p.ln()).collect()
@@ -117,6 +126,14 @@ mod tests {
         assert_eq!(tokens(Sampling { top_p: 0.0, ..ALL }), [1]);
         assert_eq!(tokens(Sampling { exclude: Some(1), ..ALL }), [3, 2, 0]);
         assert_eq!(tokens(Sampling { temperature: 0.0, ..ALL }), [1]);
+    }
+
+    #[test]
+    fn rows_without_a_token_are_never_drawn() {
+        for sampling in [ALL, Sampling { temperature: 0.0, ..ALL }, Sampling { eta: 0.9, ..ALL }] {
+            let kept = tokens(Sampling { names: 3, ..sampling });
+            assert!(!kept.is_empty() && kept.iter().all(|token| *token < 3), "{kept:?}");
+        }
     }
 
     #[test]

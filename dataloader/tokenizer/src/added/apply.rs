@@ -9,6 +9,7 @@ use super::named::{Flags, Named};
 use super::siblings::{Known, Placed, Siblings};
 use super::words::{AddedWord, AddedWords};
 use crate::huggingface::HuggingFaceTokenizer;
+use crate::import::Vocabulary;
 use crate::interface::{Model, Tokenizer, TokenizerKind};
 use crate::spiece::{SentencePiece, XlnetNormalization, package_json};
 use crate::store::{HUGGING_FACE_FILE, read_object};
@@ -18,7 +19,8 @@ use crate::words::WordTokenizer;
 const VOCABULARY: &str = "vocab.json";
 
 /// A tokenizer made of the file `path`, with what the files beside it add.
-pub(crate) fn with_siblings(kind: TokenizerKind, model: Model, path: &Path) -> Result<Tokenizer, DataError> {
+pub(crate) fn with_siblings(vocabulary: Vocabulary, path: &Path) -> Result<Tokenizer, DataError> {
+    let Vocabulary { kind, model, beside } = vocabulary;
     let siblings = Siblings::of(path, &Value::Null)?;
     let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     match model {
@@ -45,11 +47,12 @@ pub(crate) fn with_siblings(kind: TokenizerKind, model: Model, path: &Path) -> R
             })?;
             let words =
                 with_added_words(words, &placed).map_err(|(named, why)| siblings.refused(&named, &why))?;
-            Ok(Tokenizer::new(kind, Model::Words(words)).with_notes(notes))
+            let left_out = left_out(&words, &beside).map_err(|why| DataError::tokenizer(path, why))?;
+            Ok(Tokenizer::new(kind, Model::Words(words)).with_notes([notes, left_out].concat()))
         }
         Model::SentencePiece(pieces) => {
             let why = "the pieces alone do not say how the package looks for it in a text\nhint: let transformers write a tokenizer.json, and import that; \
-                       of an XLNet, import the folder, or the file with --xlnet";
+                       of an XLNet, add --xlnet";
             match siblings.first_other(|content| pieces.is_symbol(content)) {
                 Some(named) => Err(siblings.refused(named, why)),
                 None => Ok(Tokenizer::new(kind, Model::SentencePiece(pieces))),
@@ -67,6 +70,21 @@ pub(crate) fn with_siblings(kind: TokenizerKind, model: Model, path: &Path) -> R
             }
         }
     }
+}
+
+/// Tokens that a vocabulary was saved with and that no file beside it names.
+fn left_out(words: &WordTokenizer, beside: &[(String, u32)]) -> Result<Vec<String>, String> {
+    let mut notes = Vec::new();
+    for (token, id) in beside {
+        match words.id(token) {
+            Some(own) if own == *id => {}
+            Some(own) => return Err(format!("it was saved with `{token}` as {id}, and files beside it say {own}")),
+            None => notes.push(format!(
+                "`{token}`, {id} when the vocabulary was saved, is named by no file beside it: it is read as text"
+            )),
+        }
+    }
+    Ok(notes)
 }
 
 /// The tokenizer of an XLNet: its pieces, in the file `path`, with XLNet's steps around them; where tokens are added, what the package's fast class makes

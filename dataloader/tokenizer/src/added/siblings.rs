@@ -95,12 +95,11 @@ impl Siblings {
     /// Gives every token its id in a vocabulary. One without an id in any file is numbered as the package does, where the model of the folder has a
     /// row for it. The notes say what was added.
     pub(crate) fn place(&self, known: &Known<'_>) -> Result<(Vec<Placed>, Vec<String>), DataError> {
-        let largest = self.tokens.iter().filter_map(|named| named.id).max().map_or(0, |id| u64::from(id) + 1);
-        let mut next = largest.max(known.size as u64);
+        let mut next = known.size as u64;
         let (mut placed, mut notes) = (Vec::new(), Vec::new());
         for named in &self.tokens {
             let own = (known.id)(&named.content);
-            self.check(named, own, known)?;
+            self.check(named, own, known, next)?;
             let id = match named.id.or(own) {
                 Some(id) => id,
                 None => match u32::try_from(next).ok().filter(|id| self.rows.is_none_or(|rows| *id < rows)) {
@@ -114,15 +113,15 @@ impl Siblings {
                     }
                 },
             };
-            next = next.max(u64::from(id) + 1);
+            next += u64::from(own.is_none());
             placed.push(Placed { id, named: named.clone(), is_known: own.is_some() });
         }
         notes.splice(0..0, describe(&placed));
         Ok((placed, notes))
     }
 
-    /// Refuses an id that is not the vocabulary's own.
-    fn check(&self, named: &Named, own: Option<u32>, known: &Known<'_>) -> Result<(), DataError> {
+    /// Refuses an id that is not the vocabulary's own, or not the `next` one behind it.
+    fn check(&self, named: &Named, own: Option<u32>, known: &Known<'_>, next: u64) -> Result<(), DataError> {
         let Some(id) = named.id else { return Ok(()) };
         let refused = |what: String| {
             let why = format!("it gives `{}` the id {id}, and {} {what}", named.content, known.file);
@@ -131,6 +130,7 @@ impl Siblings {
         match (own, (known.name)(id)) {
             (Some(own), _) if own != id => refused(format!("gives it {own}")),
             (None, Some(other)) => refused(format!("has `{other}` there")),
+            (None, None) if u64::from(id) != next => refused(format!("leaves {next} for the next one")),
             _ => Ok(()),
         }
     }

@@ -246,7 +246,7 @@ fn run_split(model: &Path, args: EvalArgs, comm: &dyn Communicator, out: &Output
     let config = folder.training_config(model, &[])?;
     let by_lines = args.lines.then(|| lines::config(&folder, &config, &args)).transpose()?;
     let load = |folder: &ModelFolder| load_objective(folder, &config);
-    let subject = Subject::of(folder, model, &args.text, load)?;
+    let subject = Subject::of(folder, model, &args.text, load, out)?;
     match by_lines {
         Some(config) => lines::run(subject, &config, &args, comm, out),
         None => run_stream(subject, args, comm, out),
@@ -359,10 +359,12 @@ fn recorded_corpus(model: &Path) -> Result<PathBuf, Failure> {
     })
 }
 
-/// Ids mean the same to model and corpus only where both have the same tokenizer.
-pub fn check_tokenizer(folder: &ModelFolder, corpus: &Corpus) -> Result<(), Failure> {
-    // A folder from elsewhere may have none that this program reads.
-    let Ok(tokenizer) = folder.tokenizer() else { return Ok(()) };
+/// Ids mean the same to model and corpus only where both have the same tokenizer. Of a folder from elsewhere without one, that of the corpus is taken.
+pub fn check_tokenizer(folder: &ModelFolder, corpus: &Corpus, out: &Output) -> Result<(), Failure> {
+    let Some(tokenizer) = &folder.vocabulary else {
+        folder.config.unnamed_rows(corpus.vocab_size()).iter().for_each(|note| out.line(note));
+        return Ok(());
+    };
     let (own, other) = (tokenizer.fingerprint(), &corpus.info().tokenizer.fingerprint);
     if own == *other {
         return Ok(());

@@ -74,7 +74,7 @@ pub fn run(
     let split = args.text.split.into();
     let corpus = corpus(&config, args.text.corpus.as_deref(), split, named)?;
     config.model.fit_vocabulary(corpus.vocab_size(), None)?;
-    check_tokenizer(&folder, &corpus)?;
+    check_tokenizer(&folder, &corpus, out)?;
     let pairs = PairValidation::open(&config, &corpus, split)?;
     let mut objective = load_objective(&folder, &config)?;
     objective.keep_marks();

@@ -4,11 +4,11 @@ use clap::Args;
 use segue_configs::ModelConfig;
 use segue_trainer::evaluation::{SpeedOptions, SpeedPoint, SpeedReport, THESIS_RATIOS, speed};
 use segue_trainer::families;
-use segue_trainer::families::language_model::{ModelFolder, NextToken, fresh_next_token, load_next_token};
+use segue_trainer::families::language_model::{NextToken, fresh_next_token, load_next_token};
 use segue_trainer::report::{LineChart, Point, Series};
 use serde_json::{Value, json};
 
-use crate::commands::{at_least_one, not_negative, some_length};
+use crate::commands::{at_least_one, not_negative, open_model, some_length};
 use crate::failure::{BAD_CONFIG, CHECK_FAILED, Failure, USAGE};
 use crate::folder::{Force, ResultFolder};
 use crate::output::{Output, Unit};
@@ -61,7 +61,7 @@ pub fn run(args: SpeedArgs, out: &Output) -> Result<Value, Failure> {
     segue_trainer::libtorch::set_threads(args.threads);
     segue_trainer::libtorch::keep_freed_memory();
     let folder = args.output.as_deref().map(|path| ResultFolder::of_output(path, args.force)).transpose()?;
-    let (config, mut model) = model(&args)?;
+    let (config, mut model) = model(&args, out)?;
     if !families::language(&config)?.attends() {
         let message = "the time per token is compared over lengths of attention, which this model has not";
         return Err(Failure::new(USAGE, message));
@@ -90,9 +90,9 @@ pub fn run(args: SpeedArgs, out: &Output) -> Result<Value, Failure> {
     Ok(result)
 }
 
-fn model(args: &SpeedArgs) -> Result<(ModelConfig, Box<dyn NextToken>), Failure> {
+fn model(args: &SpeedArgs, out: &Output) -> Result<(ModelConfig, Box<dyn NextToken>), Failure> {
     if let Some(model) = &args.model {
-        let folder = ModelFolder::open(model)?;
+        let folder = open_model(model, out)?;
         let model = load_next_token(&folder)?;
         return Ok((folder.config, model));
     }

@@ -62,7 +62,7 @@ impl Subject {
     /// Opens a model of the next token and a split.
     pub fn open(model: &Path, text: &TextArgs, out: &Output) -> Result<Subject, Failure> {
         let folder = text.open_folder(model, out)?;
-        Subject::of(folder, model, text, load_next_token)
+        Subject::of(folder, model, text, load_next_token, out)
     }
 }
 
@@ -73,12 +73,13 @@ impl<M> Subject<M> {
         named: &Path,
         text: &TextArgs,
         load: impl FnOnce(&ModelFolder) -> Result<M, TrainError>,
+        out: &Output,
     ) -> Result<Self, Failure> {
         let corpus = open_corpus(named, text.corpus.as_deref())?;
         let mut config = folder.config.clone();
         config.fit_vocabulary(corpus.vocab_size(), None)?;
         let model = load(&folder)?;
-        check_tokenizer(&folder, &corpus)?;
+        check_tokenizer(&folder, &corpus, out)?;
         let stream = corpus.tokens(text.split.into())?;
         Ok(Subject { folder, model, corpus, stream })
     }

@@ -156,8 +156,15 @@ mod tests {
     use super::super::lines::PlainLines;
     use super::*;
 
-    const GREEDY: Sampling =
-        Sampling { top_k: 0, top_p: 1.0, eta: 0.0, temperature: 0.0, exclude: None, seed: 1 };
+    const GREEDY: Sampling = Sampling {
+        top_k: 0,
+        top_p: 1.0,
+        eta: 0.0,
+        temperature: 0.0,
+        exclude: None,
+        names: usize::MAX,
+        seed: 1,
+    };
 
     fn fresh(config: impl Into<ModelConfig>) -> Box<dyn NextToken> {
         segue_trainer::libtorch::set_threads(1);

@@ -170,16 +170,13 @@ fn continue_prompt(
     if stopped {
         out.line(&format!("stopped after {} of {tokens}", counted(written.len(), "token")));
     }
-    // Rows of a padded vocabulary stand for no text.
-    let known: Vec<u32> =
-        written.iter().copied().filter(|&id| (id as usize) < tokenizer.vocab_size()).collect();
-    let whole = tokenizer.decode(&[ids.as_slice(), known.as_slice()].concat());
+    let whole = tokenizer.decode(&[ids.as_slice(), written.as_slice()].concat());
     let text = match tokenizer.kind() {
         // Decoded by itself it would lose the space before its first word.
         TokenizerKind::SentencePiece => whole.strip_prefix(&tokenizer.decode(&ids)).map(String::from),
         _ => None,
     };
-    let text = text.unwrap_or_else(|| tokenizer.decode(&known));
+    let text = text.unwrap_or_else(|| tokenizer.decode(&written));
     if !quiet {
         print(&whole)?;
     }

@@ -117,12 +117,7 @@ fn as_json((texts, sample): (&SampleText, &Sample)) -> Value {
 }
 
 fn decoded(sample: &Sample, tokenizer: &Tokenizer) -> SampleText {
-    let vocabulary = tokenizer.vocab_size() as i64;
-    // Rows of a padded vocabulary stand for no text.
-    let decode = |ids: &[i64]| {
-        let known: Vec<i64> = ids.iter().copied().filter(|&id| id < vocabulary).collect();
-        tokenizer.decode_signed(&known)
-    };
+    let decode = |ids: &[i64]| tokenizer.decode_signed(ids);
     let context = decode(&sample.context);
     // Only words between spaces need it: other tokenizers keep the spaces of the text.
     let words = tokenizer.kind() == TokenizerKind::Word;

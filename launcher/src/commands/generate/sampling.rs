@@ -55,6 +55,7 @@ impl SamplingArgs {
             eta: self.eta,
             temperature: self.temperature,
             exclude: if self.allow_unknown { None } else { tokenizer.unk_id().map(i64::from) },
+            names: tokenizer.vocab_size(),
             seed: self.seed,
         })
     }

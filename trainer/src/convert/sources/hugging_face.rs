@@ -151,6 +151,23 @@ fn unwrap(tensors: &mut Tensors, facts: &mut Facts) -> Result<(), String> {
     Ok(())
 }
 
+/// A vocabulary, if the file `other` has the same.
+fn agree(tokenizer: Tokenizer, other: &Path) -> Result<Tokenizer, String> {
+    let theirs = Tokenizer::import(other).map_err(|e| e.to_string())?;
+    let sizes = (tokenizer.vocab_size(), theirs.vocab_size());
+    let name = other.file_name().unwrap_or_default().display();
+    match (0..sizes.0.min(sizes.1) as u32).find(|id| tokenizer.token(*id) != theirs.token(*id)) {
+        Some(id) => {
+            let [own, other] = [&tokenizer, &theirs].map(|one| one.token(id).unwrap_or_default());
+            Err(format!("the id {id} is `{other}` in {name}, and `{own}` in the vocabulary beside it"))
+        }
+        None if sizes.0 != sizes.1 => {
+            Err(format!("{name} has {} entries, and the vocabulary beside it {}", sizes.1, sizes.0))
+        }
+        None => Ok(tokenizer),
+    }
+}
+
 /// The vocabulary of a folder: what this program or the package loads from it, else a file of an older one's.
 fn vocabulary(folder: &Path, is_xlnet: bool) -> Option<(PathBuf, Result<Tokenizer, String>)> {
     let loaded = if is_xlnet { Tokenizer::load_of_xlnet(folder) } else { Tokenizer::load(folder) };
@@ -158,9 +175,12 @@ fn vocabulary(folder: &Path, is_xlnet: bool) -> Option<(PathBuf, Result<Tokenize
         Ok(tokenizer) => return Some((folder.into(), Ok(tokenizer))),
         Err(why) => why,
     };
-    if let Some(path) = VOCABULARIES.iter().map(|name| folder.join(name)).find(|path| path.is_file()) {
+    let mut files = VOCABULARIES.iter().map(|name| folder.join(name)).filter(|path| path.is_file());
+    if let Some(path) = files.next() {
         let tokenizer = Tokenizer::import(&path).map_err(|e| e.to_string());
-        return Some((path, tokenizer));
+        let agreed = tokenizer
+            .and_then(|tokenizer| files.try_fold(tokenizer, |tokenizer, other| agree(tokenizer, &other)));
+        return Some((path, agreed));
     }
     match why {
         DataError::Missing { .. } => None,

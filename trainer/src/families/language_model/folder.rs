@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use segue_configs::{Config, ModelConfig};
+use segue_data_error::DataError;
 use segue_foreign::SafetensorsFile;
 use segue_tokenizer::Tokenizer;
 use serde_json::{Value, json};
@@ -30,7 +31,10 @@ pub struct ModelFolder {
     pub config: ModelConfig,
     /// Its family.
     pub family: &'static dyn LanguageFamily,
-    /// What is to be known of how it was found, a line each: which folder of a run it is, and what was passed over.
+    /// The tokenizer that lies beside the weights; `None` where there is none that this program reads.
+    pub vocabulary: Option<Tokenizer>,
+    /// What is to be known of how it was found, a line each: which folder of a run it is, what was passed over, tokens that files beside the
+    /// vocabulary add, rows without a token.
     pub notes: Vec<String>,
     /// What was passed over for this one, a damaged best model or newer checkpoints, and what is wrong with it.
     pub passed_over: Vec<String>,
@@ -60,7 +64,19 @@ impl ModelFolder {
             let stored = map_tensors(&weights)?;
             family.correct(&mut config, &|name| stored.get(name));
         }
-        Ok(Self { path: folder, config, family, notes, passed_over, compute: Compute::CPU })
+        let vocabulary = match Tokenizer::load(&folder) {
+            Ok(tokenizer) => {
+                notes.extend(tokenizer.notes().iter().cloned());
+                notes.extend(config.unnamed_rows(tokenizer.vocab_size()));
+                Some(tokenizer)
+            }
+            Err(DataError::Missing { .. }) => None,
+            Err(why) => {
+                notes.push(format!("warning: its tokenizer cannot be used: {why}"));
+                None
+            }
+        };
+        Ok(Self { path: folder, config, family, vocabulary, notes, passed_over, compute: Compute::CPU })
     }
 
     /// The model's own weights, in single precision; those of heads for one task or another are left alone.
@@ -103,9 +119,18 @@ impl ModelFolder {
         Ok(MODELS.from_json_with(&json, &origin.display().to_string(), overrides)?)
     }
 
-    /// The tokenizer that lies beside the weights.
+    /// The tokenizer that lies beside the weights; it has no ids beyond their rows.
     pub fn tokenizer(&self) -> Result<Tokenizer, TrainError> {
-        Ok(Tokenizer::load(&self.path)?)
+        let Some(tokenizer) = &self.vocabulary else { return Ok(Tokenizer::load(&self.path)?) };
+        let (names, rows) = (tokenizer.vocab_size(), self.config.vocab_size());
+        if names <= rows {
+            return Ok(tokenizer.clone());
+        }
+        let added = tokenizer.notes().first().map_or(String::new(), |note| format!(", {note}"));
+        let what = format!(
+            "its tokenizer has {names} tokens, and the model {rows} rows{added}\nhint: give the folder the tokenizer that the model was trained with"
+        );
+        Err(TrainError::OtherModel { path: self.path.clone(), what })
     }
 }
 

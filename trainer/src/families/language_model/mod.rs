@@ -97,6 +97,10 @@ impl Job for Sources {
         self.check_headers()
     }
 
+    fn names(&self) -> Option<usize> {
+        Some(self.tokenizer().vocab_size())
+    }
+
     /// What a run is evaluated on is no part of the text that it goes on with, but of what it comes to.
     fn data(&self) -> String {
         let text = self.fingerprint();

@@ -125,7 +125,17 @@ pub fn heads_of(config: &Value) -> Result<Vec<HeadSpec>, String> {
             let task = head["task"].as_str()?.into();
             Some(summary(&head["summary"]).map(|summary| HeadSpec { task, kind: *kind, labels, summary }))
         };
-        return heads.iter().filter_map(head).collect();
+        let heads: Vec<HeadSpec> = heads.iter().filter_map(head).collect::<Result<_, String>>()?;
+        return match &heads[..] {
+            [one]
+                if !one.labels.is_empty()
+                    && config["id2label"].is_object()
+                    && labels(config)? != one.labels =>
+            {
+                Err(format!("the labels of {HEADS} in its config.json are not those of id2label"))
+            }
+            _ => Ok(heads),
+        };
     }
     let class = &config["architectures"][0];
     let is_class = |head: &str| {
@@ -135,7 +145,7 @@ pub fn heads_of(config: &Value) -> Result<Vec<HeadSpec>, String> {
     let known = KINDS.iter().find(|(.., head)| !head.is_empty() && is_class(head));
     let Some((kind, ..)) = known else { return Ok(Vec::new()) };
     check_summary(*kind, config)?;
-    let labels = labels(config);
+    let labels = labels(config)?;
     let kind = match kind {
         Kind::Classification if config["problem_type"] == "regression" || labels.len() == 1 => {
             Kind::Regression
@@ -182,18 +192,39 @@ fn summary(named: &Value) -> Result<TaskSummary, String> {
         .map_err(|_| format!("its head has the summary {named}, and those here have last or mean"))
 }
 
-/// Names of labels in the order of their numbers; where none are given, as many as Hugging Face means.
-fn labels(config: &Value) -> Vec<String> {
+/// Names of labels in the order of their numbers; where none are given, as many as Hugging Face means. `id2label` has to name each number, and `label2id` to agree
+/// with it.
+fn labels(config: &Value) -> Result<Vec<String>, String> {
+    let usual = |number: usize| format!("LABEL_{number}");
     let Some(named) = config["id2label"].as_object() else {
         let count = config["num_labels"].as_u64().unwrap_or(UNNAMED_LABELS).min(MOST_UNNAMED);
-        return (0..count).map(|number| format!("LABEL_{number}")).collect();
+        return Ok((0..count as usize).map(usual).collect());
     };
-    let mut labels: Vec<(u32, String)> = named
-        .iter()
-        .filter_map(|(number, label)| Some((number.parse().ok()?, label.as_str()?.to_string())))
-        .collect();
-    labels.sort();
-    labels.into_iter().map(|(_, label)| label).collect()
+    let label = |number: usize| {
+        let label = named.get(&number.to_string()).and_then(Value::as_str).map(String::from);
+        label.ok_or_else(|| {
+            format!("id2label in its config.json has {} labels and none for {number}", named.len())
+        })
+    };
+    let labels = (0..named.len()).map(label).collect::<Result<Vec<_>, _>>()?;
+    let numbers = config["label2id"].as_object();
+    // The package's own names mean that nobody has filled the table.
+    let filled = numbers.filter(|numbers| !(0..numbers.len()).all(|i| numbers.contains_key(&usual(i))));
+    let Some(numbers) = filled else { return Ok(labels) };
+    let agrees =
+        |(number, label): (usize, &String)| numbers.get(label).and_then(Value::as_u64) == Some(number as u64);
+    match labels.iter().enumerate().find(|entry| !agrees(*entry)) {
+        None if numbers.len() == labels.len() => Ok(labels),
+        None => Err(format!(
+            "label2id in its config.json has {} labels, id2label {}",
+            numbers.len(),
+            labels.len()
+        )),
+        Some((number, label)) => {
+            let other = numbers.get(label).map_or("none".into(), Value::to_string);
+            Err(format!("id2label in its config.json gives `{label}` the number {number}, label2id {other}"))
+        }
+    }
 }
 
 #[cfg(test)]
@@ -204,6 +235,36 @@ mod tests {
         let labels = labels.iter().map(|l| l.to_string()).collect();
         let summary = if kind == Kind::Regression { TaskSummary::Mean } else { TaskSummary::Last };
         HeadSpec { task: task.into(), kind, labels, summary }
+    }
+
+    #[test]
+    fn labels_by_number_and_numbers_by_label_have_to_agree() {
+        let model = crate::families::MODELS.default_of("xlnet").unwrap();
+        let own = hugging_face_config(&model, &[head("rte", Kind::Classification, &["a", "b"])]);
+        assert_eq!(heads_of(&own).unwrap()[0].labels, ["a", "b"]);
+        let mut foreign = own.clone();
+        foreign.as_object_mut().unwrap().remove(HEADS);
+        for (key, value, why) in [
+            ("label2id", json!({ "a": 1, "b": 0 }), Some("`a` the number 0, label2id 1")),
+            ("label2id", json!({ "a": 0 }), Some("`b` the number 1, label2id none")),
+            ("label2id", json!({ "a": 0, "b": 1, "c": 2 }), Some("3 labels, id2label 2")),
+            ("label2id", json!({ "LABEL_0": 0, "LABEL_1": 1 }), None),
+            ("label2id", json!({}), None),
+            ("label2id", Value::Null, None),
+            ("id2label", json!({ "0": "a", "2": "b" }), Some("none for 1")),
+        ] {
+            let mut config = foreign.clone();
+            config[key] = value;
+            match (heads_of(&config), why) {
+                (Ok(heads), None) => assert_eq!(heads[0].labels, ["a", "b"]),
+                (Err(found), Some(part)) => assert!(found.contains(part), "{found}"),
+                (found, _) => panic!("{key}: {}", found.is_ok()),
+            }
+        }
+        let mut config = own;
+        config["id2label"] = json!({ "0": "b", "1": "a" });
+        config["label2id"] = json!({ "b": 0, "a": 1 });
+        assert!(heads_of(&config).unwrap_err().contains(HEADS));
     }
 
     #[test]
