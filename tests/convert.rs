@@ -258,7 +258,8 @@ fn a_folder_in_pieces_is_refused_with_the_command_that_joins_it() {
     fs::write(at("model/model.safetensors.index.json"), index.to_string()).unwrap();
     fs::write(at("ids.safetensors"), segue_tests::ids_file(40)).unwrap();
     let score = |model: &str| {
-        alone(&["score", "--model", &at(model), "--ids", &at("ids.safetensors"), "--output", &at("scores")])
+        let (model, ids, scores) = (at(model), at("ids.safetensors"), at("scores"));
+        alone(&["score", "--model", &model, "--ids", &ids, "--output", &scores, "--force"])
     };
     fail(score("model"), 66, &["model.safetensors.index.json", "segue convert"]);
     succeed(alone(&["convert", &at("model"), &at("whole")]));

@@ -250,8 +250,8 @@ fn rows_without_a_token_are_told_of_and_never_drawn() {
             ["generate", "--json", "--model", &run, "--prompt", "a", "--tokens", "300", "--top-k", "0"];
         let ids = place.text("ids.safetensors");
         std::fs::write(&ids, ids_file(256)).unwrap();
-        let score =
-            ["score", "--model", &run, "--ids", &ids, "--output", &place.text("scores")].map(String::from);
+        let score = ["score", "--model", &run, "--ids", &ids, "--output", &place.text("scores"), "--force"]
+            .map(String::from);
         let eval = ["eval", "--model", &run].map(String::from);
         for args in [&train[..], &text.map(String::from), &score, &eval] {
             let output = finish(alone(args));

@@ -64,7 +64,7 @@ fn batches_take_the_place_of_what_was_there() {
     fs::write(&file, "old").unwrap();
     fs::hard_link(&file, &kept).unwrap();
     let keys = ["model.model_type=xlnet", "train.segment=32", "model.reuse_len=16", &corpus];
-    succeed(alone(&[&["inspect", "batches", "--output", &file][..], &keys].concat()));
+    succeed(alone(&[&["inspect", "batches", "--force", "--output", &file][..], &keys].concat()));
     assert_eq!(fs::read(&kept).unwrap(), b"old");
     assert!(fs::read(&file).unwrap().len() > 1000);
 }

@@ -274,7 +274,7 @@ const NAMES_THE_PROCESSOR: &[(&str, usize, &str)] = &[
     ("engine/snapshot.rs", 1, "tables of a file are read by the host"),
     ("engine/staging.rs", 3, "what is written to files waits in the host's memory"),
     ("engine/step.rs", 1, "a learner without parameters computes nothing"),
-    ("engine/sums.rs", 4, "MPI adds up in the host's memory"),
+    ("engine/sums.rs", 7, "MPI adds up and gathers in the host's memory"),
     ("evaluation/embeddings/mod.rs", 1, "distances are sorted on the host"),
     ("evaluation/gates.rs", 1, "moments are added up on the host, in double precision"),
     ("evaluation/walk.rs", 1, "losses are added up on the host, in double precision"),
@@ -335,7 +335,6 @@ const READS_VALUES: &[(&str, usize, &str)] = &[
     ("layers/attention/fused/mod.rs", 1, "attention in tiles, which are the processor's"),
     ("layers/cross_entropy.rs", 1, "targets of the processor's loops"),
     ("layers/ids.rs", 1, "ids in the host's memory, but where a text is written or documents are ranked"),
-    ("optim/averaging/mean.rs", 1, "asks after an update that was not finite"),
 ];
 
 /// Ways to read values of a tensor.

@@ -2,7 +2,7 @@
 //!
 //! Two things are no reason: a key that is given its default, and one whose use a later setting has taken away. So a recipe with a mogrifier
 //! and the rank of its gates runs without it where the command line, or the cell of a sweep, says `model.mogrifier_rounds=0` and no more. What
-//! a checkpoint holds is never refused: it was taken once, and its bytes are what they are.
+//! a checkpoint holds is never refused: it was taken once, and its bytes are what they are. A run goes on from it without such a key.
 
 use crate::Config;
 

@@ -106,19 +106,19 @@ pub struct LossScaleConfig {
     /// When a loss is scaled.
     pub kind: LossScaleKind,
     /// Scale of the first step, a power of two.
-    #[schemars(transform = Range::above(0.0))]
+    #[schemars(transform = Range::above(0.0).in_double())]
     pub init: f64,
     /// What the scale is multiplied by after `interval` steps in a row without an overflow, a power of two.
-    #[schemars(transform = Range::at_least(1.0))]
+    #[schemars(transform = Range::at_least(1.0).in_double())]
     pub growth: f64,
     /// What it is multiplied by after a step whose gradients overflow, a power of two. That step makes no update.
-    #[schemars(transform = Range::above(0.0).below(1.0))]
+    #[schemars(transform = Range::above(0.0).below(1.0).in_double())]
     pub backoff: f64,
     /// Steps in a row without an overflow after which the scale grows.
     #[schemars(transform = Range::at_least(1))]
     pub interval: u64,
     /// Smallest scale, a power of two: gradients that overflow under it are a failure, which `[recovery]` decides about.
-    #[schemars(transform = Range::above(0.0))]
+    #[schemars(transform = Range::above(0.0).in_double())]
     pub floor: f64,
 }
 

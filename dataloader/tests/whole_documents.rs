@@ -4,21 +4,29 @@
 mod scratch;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use proptest::prelude::*;
 use proptest::sample::select;
 use scratch::text::pieces::{CONTROL, Model, NORMAL, UNKNOWN, UNUSED, USER_DEFINED};
+use scratch::text::{in_workspace, peer_python};
 use scratch::tokens_of;
 use segue_dataloader::{BuildOptions, Corpus, Preset, Split, TokenizerChoice, build};
 use segue_tokenizer::{Tokenizer, XlnetNormalization};
 use serde_json::{Value, json};
 
-/// The ids of a corpus of some documents, of which each ends in the tokenizer's end of sentence.
+/// The ids of a corpus of some documents, of which each ends in the tokenizer's end of sentence; and its sentences.
 fn corpus_ids(tokenizer: &Tokenizer, preset: Preset, documents: &[&str]) -> (Vec<u32>, Vec<u64>) {
     let folder = tempfile::tempdir().unwrap();
-    let (input, output) = (folder.path().join("input"), folder.path().join("corpus"));
+    let input = folder.path().join("input");
     write(&input, preset, documents);
+    built_ids(tokenizer, preset, input)
+}
+
+fn built_ids(tokenizer: &Tokenizer, preset: Preset, input: PathBuf) -> (Vec<u32>, Vec<u64>) {
+    let folder = tempfile::tempdir().unwrap();
+    let output = folder.path().join("corpus");
     let options = BuildOptions {
         tokenizer: TokenizerChoice::Given(tokenizer.clone()),
         workers: 1,
@@ -167,8 +175,9 @@ proptest! {
     #[test]
     fn documents_have_the_ids_of_the_best_segmentation_of_the_whole(
         model in models(), documents in prop::collection::vec("([abc \n]|  |\n\n|▁|\r\n|x){0,40}", 1..12),
+        long in "([abc \n]|▁){3000}",
     ) {
-        let documents: Vec<&str> = documents.iter().map(String::as_str).chain(["a"]).collect();
+        let documents: Vec<&str> = documents.iter().map(String::as_str).chain(["a", &long]).collect();
         let ids = |text: &&str| [model.ids(text), vec![1]].concat();
         let expected: Vec<u32> = documents.iter().filter(|text| !text.is_empty()).flat_map(ids).collect();
         let (found, sentences) = corpus_ids(&model.import(), Preset::Jsonl, &documents);
@@ -193,6 +202,33 @@ proptest! {
         let documents: Vec<&str> = documents.iter().map(String::as_str).chain(["a"]).collect();
         let (found, _) = corpus_ids(&ours, Preset::Jsonl, &documents);
         prop_assert_eq!(found, whole_ids(&theirs, 0, &documents), "{:?}", documents);
+    }
+}
+
+/// Models that the library has trained with options of all kinds, on documents full of line breaks and blanks.
+#[test]
+fn documents_have_the_ids_that_the_sentencepiece_library_gives_the_whole() {
+    let Some(python) = peer_python("base") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let script = in_workspace("tests/peers/make_piece_cases.py");
+    let made = Command::new(&python).arg(script).arg(folder.path()).output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let cases: Vec<PathBuf> =
+        fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(cases.len(), 24);
+    for case in cases {
+        let tokenizer = Tokenizer::import(&case.join("spiece.model")).unwrap();
+        let ids: Vec<Vec<u32>> = serde_json::from_slice(&fs::read(case.join("ids.json")).unwrap()).unwrap();
+        let ends = [tokenizer.eos_id().unwrap()];
+        let expected = ids.iter().map(|ids| [ids, &ends[..]].concat()).collect::<Vec<_>>();
+        let (found, _) = built_ids(&tokenizer, Preset::Jsonl, case.join("text.jsonl"));
+        let mut rest = &found[..];
+        for (number, expected) in expected.iter().enumerate() {
+            let (document, later) = rest.split_at(expected.len().min(rest.len()));
+            assert!(document == expected, "document {number} of {}", case.display());
+            rest = later;
+        }
+        assert!(rest.is_empty());
     }
 }
 
@@ -226,7 +262,7 @@ fn what_cannot_be_encoded_in_parts_and_is_too_long_is_refused() {
     let (input, output) = (folder.path().join("input"), folder.path().join("corpus"));
     let file = fs::File::create(&input).unwrap();
     // Zeros, which take no room on the disk.
-    file.set_len(65 << 20).unwrap();
+    file.set_len(33 << 20).unwrap();
     let (tokenizer, _) = import(&description(json!({ "normalizer": { "type": "Prepend", "prepend": "▁" } })));
     for (preset, what) in [(Preset::Documents, "document"), (Preset::Sentences, "line")] {
         let options = BuildOptions {
@@ -235,7 +271,7 @@ fn what_cannot_be_encoded_in_parts_and_is_too_long_is_refused() {
         };
         let error = build(&options, &()).unwrap_err();
         let expected = format!(
-            "line 1: this {what} cannot be encoded in parts to the same tokens, and has more than 64 MiB"
+            "line 1: this {what} cannot be encoded in parts to the same tokens, and has more than 32 MiB"
         );
         assert!(error.exit_code() == 65 && error.to_string().ends_with(&expected), "{error}");
         assert!(error.hint().unwrap().contains("--preset jsonl"));

@@ -40,7 +40,8 @@ impl Force {
             Ok(found) if found.is_dir() => {
                 Err(Failure::cannot_write(path, &ErrorKind::IsADirectory.into(), option))
             }
-            Ok(found) if self.force && found.is_file() => Ok(()),
+            // `/dev/stdout` leads to a file where the output of a command goes to one.
+            Ok(found) if self.force && found.is_file() && !is_of_the_system(path) => Ok(()),
             Ok(_) if self.force => Err(refused(path, "is not a file", &format!("choose another {option}"))),
             Ok(_) => Err(refused(
                 path,
@@ -49,6 +50,12 @@ impl Force {
             )),
         }
     }
+}
+
+/// Whether a path is a name that the system gives an open file.
+fn is_of_the_system(path: &Path) -> bool {
+    path.parent()
+        .is_some_and(|folder| ["/dev", "/dev/fd", "/proc/self/fd"].iter().any(|own| folder == Path::new(own)))
 }
 
 fn refused(path: &Path, why: &str, hint: &str) -> Failure {

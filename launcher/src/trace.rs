@@ -131,7 +131,7 @@ impl Window {
         let ahead_us = ahead_of_first(comm).map_err(io::Error::other)?;
         removed?;
         make_own_folder(&self.folder)?;
-        let lines = BufWriter::new(empty_regular(&self.folder.join(file_name(comm.rank())))?);
+        let lines = BufWriter::new(empty_regular(self.folder.join(file_name(comm.rank())))?);
         // At the same moment: creating a file may take long.
         let (mut open, began_us) = (Open { began: Instant::now(), lines }, now_us());
         open.line(&Header {

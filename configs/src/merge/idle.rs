@@ -46,7 +46,7 @@ impl Layers {
 
     /// Takes all keys without effect back to their defaults, those that a check refuses included.
     fn take_idle_back(&mut self) -> Result<TakenBack, ConfigError> {
-        let mut taken = TakenBack::new();
+        let (mut taken, defaults) = (TakenBack::new(), self.defaults.to_json());
         loop {
             let config = self.read()?;
             let refused = match config.check() {
@@ -54,18 +54,17 @@ impl Layers {
                 _ => None,
             };
             let idle: Vec<String> = config.idle().into_iter().map(|idle| idle.key).chain(refused).collect();
-            match idle.into_iter().find_map(|key| Some((self.take_back(&key)?, key))) {
+            match idle.into_iter().find_map(|key| Some((self.take_back(&key, &defaults)?, key))) {
                 Some((before, key)) => taken.push((key, before)),
                 None => return Ok(taken),
             }
         }
     }
 
-    /// Takes a key back to its default, and gives the value that it had; `None` where it is there. A network of several that has no default of its own for it
+    /// Takes a key back to its value in `defaults`, and gives the value that it had; `None` where it is there. A network of several that has no default of its own for it
     /// follows the others again.
-    fn take_back(&mut self, key: &str) -> Option<Value> {
+    fn take_back(&mut self, key: &str, defaults: &Value) -> Option<Value> {
         let before = self.merged.pointer(&pointer(key))?.clone();
-        let defaults = self.defaults.to_json();
         match defaults.pointer(&pointer(key)) {
             Some(default) if *default == before => return None,
             Some(default) => *self.merged.pointer_mut(&pointer(key))? = default.clone(),

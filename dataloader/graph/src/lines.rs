@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::str::FromStr;
 
-use segue_data_error::DataError;
+use segue_data_error::{DataError, without_mark};
 
 /// [`each_line`] without the empty ones.
 pub(crate) fn each_record(
@@ -30,7 +30,8 @@ pub(crate) fn each_line(
             return Ok(());
         }
         number += 1;
-        let text = std::str::from_utf8(&line).map_err(|e| {
+        let text = if number == 1 { without_mark(&line) } else { &line };
+        let text = std::str::from_utf8(text).map_err(|e| {
             let at = e.valid_up_to() + 1;
             DataError::line(path, number, format!("byte {at} of the line is not UTF-8"))
         })?;
@@ -61,4 +62,23 @@ pub(crate) fn number<T: FromStr>(word: Option<&str>, what: &str) -> Result<T, St
 /// Words of a line.
 pub(crate) fn words(line: &str) -> impl Iterator<Item = &str> {
     line.split([' ', '\t']).filter(|word| !word.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_byte_order_mark_is_no_part_of_the_first_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lines");
+        std::fs::write(&path, "\u{FEFF}1 2\r\n\u{FEFF}3\n").unwrap();
+        let mut found = Vec::new();
+        each_line(&path, |number, line| {
+            found.push((number, line.to_owned()));
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(found, [(1, "1 2".into()), (2, "\u{FEFF}3".into())]);
+    }
 }

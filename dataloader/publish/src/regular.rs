@@ -151,10 +151,10 @@ mod tests {
     #[test]
     fn a_folder_of_ones_own_is_no_link_to_another() {
         let dir = folder();
-        make_own_folder(&dir.path().join("a/b")).unwrap();
-        make_own_folder(&dir.path().join("a")).unwrap();
+        make_own_folder(dir.path().join("a/b")).unwrap();
+        make_own_folder(dir.path().join("a")).unwrap();
         symlink("a", dir.path().join("to-folder")).unwrap();
-        let error = make_own_folder(&dir.path().join("to-folder")).unwrap_err();
+        let error = make_own_folder(dir.path().join("to-folder")).unwrap_err();
         assert_eq!(error.to_string(), "it is a symbolic link");
     }
 
@@ -162,12 +162,12 @@ mod tests {
     fn a_lock_may_be_a_link_and_empties_nothing() {
         let dir = folder();
         for link in ["file", "to-file", "to-none"] {
-            open_lock(&dir.path().join(link)).unwrap();
+            open_lock(dir.path().join(link)).unwrap();
         }
         assert_eq!(fs::read_to_string(dir.path().join("file")).unwrap(), "kept");
         assert!(dir.path().join("none").is_file());
         for link in ["pipe", "to-pipe", "to-zeros"] {
-            open_lock(&dir.path().join(link)).unwrap_err();
+            open_lock(dir.path().join(link)).unwrap_err();
         }
     }
 
@@ -175,14 +175,14 @@ mod tests {
     fn pipes_and_devices_are_refused_without_waiting() {
         let dir = folder();
         for link in ["pipe", "to-pipe", "to-zeros"] {
-            let error = read_regular(&dir.path().join(link)).unwrap_err();
+            let error = read_regular(dir.path().join(link)).unwrap_err();
             assert_eq!(error.to_string(), "it is not a regular file", "{link}");
         }
         for open in [append_regular::<PathBuf>, empty_regular::<PathBuf>] {
             open(dir.path().join("pipe")).unwrap_err();
         }
         assert_eq!(read_regular(dir.path()).unwrap_err().kind(), ErrorKind::IsADirectory);
-        assert_eq!(read_regular_text(&dir.path().join("to-file")).unwrap(), "kept");
+        assert_eq!(read_regular_text(dir.path().join("to-file")).unwrap(), "kept");
     }
 
     #[test]

@@ -1,9 +1,11 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use segue_configs::counted;
 use segue_data_error::DataError;
 use serde::{Deserialize, Serialize};
 
+use super::observer::BuildObserver;
 use super::options::BuildOptions;
 use super::split::{RecordFilter, byte_marks, split_of};
 use crate::corpus::Split;
@@ -126,12 +128,61 @@ fn cut_by_bytes(
         true => align_to_line(&sources, place_of(&sizes, mark)),
         false => Ok(place_of(&sizes, mark)),
     };
+    let byte_of = |place: &Position| sizes.iter().take(place.source).sum::<u64>() + place.offset;
     let mut splits = BTreeMap::new();
     for (number, split) in Split::ALL.into_iter().enumerate() {
+        let bytes = marks[number]..marks[number + 1];
         if shares[number] > 0.0 {
-            let (begin, end) = (place(marks[number])?, place(marks[number + 1])?);
+            let (begin, end) = (place(bytes.start)?, place(bytes.end)?);
+            if byte_of(&begin) >= byte_of(&end) && marks[3] > 0 {
+                let within = place_of(&sizes, bytes.start);
+                return Err(no_line(
+                    split,
+                    sources.get(within.source),
+                    within.offset,
+                    bytes.end - bytes.start,
+                )?);
+            }
             splits.insert(split, Stretch { sources: sources.clone(), begin, end, filter: None });
         }
     }
     Ok(splits)
+}
+
+/// A split whose part of the input has no byte, or begins and ends in one line of a file.
+fn no_line(split: Split, file: Option<&Source>, from: u64, bytes: u64) -> Result<DataError, DataError> {
+    let why = match file {
+        Some(file) if bytes > 0 => {
+            let ends = match file.lines()? {
+                1 => "no line ends".into(),
+                _ => format!("no line end from byte {from} to byte {}", from + bytes),
+            };
+            format!(
+                "{} cannot be cut for the {split} split: it has {ends}\nhint: break it into lines, or give each split \
+                 a file of its own (--valid, --test)",
+                file.path.display()
+            )
+        }
+        _ => format!(
+            "the {split} split gets no byte of the input\nhint: give it a larger fraction, or add text"
+        ),
+    };
+    Ok(DataError::EmptyInput { why })
+}
+
+/// Says which files hold nothing.
+pub(crate) fn note_empty<'s>(sources: impl Iterator<Item = &'s Source>, observer: &dyn BuildObserver) {
+    let mut empty: Vec<_> =
+        sources.filter(|source| source.is_empty()).map(|source| source.path.display()).collect();
+    // Several splits may be made of one file.
+    empty.sort_by_key(ToString::to_string);
+    empty.dedup_by_key(|path| path.to_string());
+    match &empty[..] {
+        [] => {}
+        [one] => observer.note(&format!("{one} is empty: nothing is taken from it")),
+        [first, others @ ..] => {
+            let others = counted(others.len(), "other file");
+            observer.note(&format!("{first} and {others} are empty: nothing is taken from them"));
+        }
+    }
 }

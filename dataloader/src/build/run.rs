@@ -4,12 +4,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use rayon::ThreadPool;
+use segue_configs::counted;
 use segue_data_error::DataError;
 use segue_publish::{Claim, TEMPORARY_SUFFIX, open_lock};
 use segue_tokenizer::{TextCut, Tokenizer, TokenizerKind, TrainOptions};
 
 use super::encode::ChunkEncoder;
-use super::inputs::{STDIN_FILE, Stretch, stretches};
+use super::inputs::{STDIN_FILE, Stretch, note_empty, stretches};
 use super::journal::{Entry, JOURNAL_FILE, Journal};
 use super::observer::{BuildObserver, Stage};
 use super::options::{BuildOptions, TokenizerChoice};
@@ -62,6 +63,7 @@ pub fn build(options: &BuildOptions, observer: &dyn BuildObserver) -> Result<Cor
             return Err(error);
         }
     };
+    note_empty(splits.values().flat_map(|stretch| &stretch.sources), observer);
     let plan = Plan::new(options, splits);
     let finished = output.join(CORPUS_FILE).exists();
     match Plan::read(&scratch) {
@@ -321,12 +323,22 @@ impl Build<'_> {
         )?;
         let info = shards.finish()?;
         match info.tokens {
-            0 => Err(DataError::EmptyInput {
-                why: format!("the {split} split holds no text\nhint: check its inputs"),
-            }),
+            0 => Err(no_text(split, stretch)),
             _ => Ok(info),
         }
     }
+}
+
+/// A split without a token.
+fn no_text(split: Split, stretch: &Stretch) -> DataError {
+    let why = match (&stretch.filter, &stretch.sources[..]) {
+        (Some(_), _) => {
+            "no record with text falls to it\nhint: give it a larger fraction, or a file of its own (--valid, --test)".into()
+        }
+        (None, [file]) => format!("there is none in {}\nhint: name a file with text", file.path.display()),
+        (None, files) => format!("there is none in its {}\nhint: name files with text", counted(files.len(), "file")),
+    };
+    DataError::EmptyInput { why: format!("the {split} split holds no text: {why}") }
 }
 
 /// The `corpus.json` of finished splits.

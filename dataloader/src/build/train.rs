@@ -10,7 +10,7 @@ use segue_tokenizer::{
     Counts, Tokenizer, TokenizerKind, TrainOptions, count_bytes, count_text, train_on_bytes, train_on_text,
 };
 
-use super::inputs::Stretch;
+use super::inputs::{Stretch, note_empty};
 use super::observer::{BuildObserver, Stage};
 use super::options::{DEFAULT_TEXT_COLUMN, InvalidUtf8};
 use super::pipeline::{Next, in_order, worker_pool};
@@ -71,6 +71,7 @@ pub fn train_tokenizer(
         }
         inputs => files.collect(inputs)?,
     };
+    note_empty(sources.iter(), observer);
     let stretch = Stretch::whole(sources);
     let raw = options.kind == TokenizerKind::Byte;
     let (layout, invalid_utf8) = (text.preset.layout(), text.invalid_utf8);

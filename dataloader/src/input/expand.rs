@@ -2,7 +2,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use glob::{GlobError, MatchOptions, Pattern, glob_with};
-use segue_data_error::DataError;
+use segue_data_error::{DataError, without_mark};
 
 /// How names match patterns: as in a shell, except that hidden entries are left out wherever they stand.
 const MATCHING: MatchOptions =
@@ -29,7 +29,7 @@ fn listed(input: &Path) -> Option<&str> {
 /// The inputs that a file lists, one a line; blank lines are left out.
 fn in_list(list: &Path) -> Result<Vec<PathBuf>, DataError> {
     let text = fs::read(list).map_err(|e| DataError::read(list, e))?;
-    let text = std::str::from_utf8(&text)
+    let text = std::str::from_utf8(without_mark(&text))
         .map_err(|e| DataError::NotUtf8 { path: list.into(), offset: e.valid_up_to() as u64 })?;
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let names: Vec<Vec<PathBuf>> = lines.map(|line| matching(Path::new(line))).collect::<Result<_, _>>()?;
@@ -74,7 +74,7 @@ mod tests {
         for name in ["2.txt", "10.txt", ".3.txt", "b/1.txt", "[x].txt", "@y"] {
             fs::write(path(name), name).unwrap();
         }
-        let list = format!("{}\r\n\n{}\n", path("b/1.txt").display(), path("?.txt").display());
+        let list = format!("\u{FEFF}{}\r\n\n{}\n", path("b/1.txt").display(), path("?.txt").display());
         fs::write(path("list"), list).unwrap();
         let at = format!("@{}", path("list").display());
         let names = |input: &Path| -> Vec<String> {

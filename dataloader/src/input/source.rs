@@ -8,7 +8,7 @@ use std::time::UNIX_EPOCH;
 
 use flate2::read::MultiGzDecoder;
 use segue_columnar::{Format, TextLines};
-use segue_data_error::DataError;
+use segue_data_error::{DataError, without_mark};
 use serde::{Deserialize, Serialize};
 
 use super::expand::expand;
@@ -126,6 +126,21 @@ impl Source {
             let length = buffer.len();
             text.consume(length);
         }
+    }
+
+    /// Number of lines, of which the last may be empty.
+    pub(crate) fn lines(&self) -> Result<u64, DataError> {
+        self.line_at(u64::MAX)
+    }
+
+    /// Whether the file is known to hold nothing, or nothing but a byte-order mark.
+    pub(crate) fn is_empty(&self) -> bool {
+        /// Bytes of the largest file that is looked into: what is packed has some for itself.
+        const LOOKED_INTO: u64 = 1 << 12;
+        let mut begin = Vec::new();
+        let read = |text: Box<dyn Read + Send>, begin: &mut Vec<u8>| text.take(4).read_to_end(begin).is_ok();
+        let opened = (self.file_bytes <= LOOKED_INTO).then(|| self.open_at(0, Arc::default()).ok()).flatten();
+        opened.is_some_and(|text| read(text, &mut begin)) && without_mark(&begin).is_empty()
     }
 
     /// A read that failed: damage in a compressed file is bad input, anything else the system's refusal. Readers of

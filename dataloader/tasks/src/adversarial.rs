@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use segue_data_error::DataError;
+use segue_data_error::{DataError, without_mark};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -15,7 +15,7 @@ use super::json::{Lines, Name, without_place};
 use super::labels::Labels;
 use super::open::{Request, first_there, nothing_read};
 use super::rows::{Asked, encode_each, split_of};
-use super::table::{cell_of, without_bom};
+use super::table::cell_of;
 
 /// The release's name of its file, and that of the copy with what was changed in each row.
 const FILES: &[&str] = &["dev.json", "dev_ann.json"];
@@ -107,7 +107,7 @@ impl Adversarial {
         let path = found.ok_or_else(|| request.missing(folder, FILES))?;
         let bytes = fs::read(&path).map_err(|e| DataError::read(&path, e))?;
         let fingerprint = blake3::hash(&bytes).to_hex().to_string();
-        let text = without_bom(&bytes);
+        let text = without_mark(&bytes);
         let file: BTreeMap<String, &RawValue> = serde_json::from_slice(text).map_err(|e| {
             DataError::line(&path, e.line().max(1) as u64, format!("it is not in AdvGLUE's layout: {e}"))
         })?;

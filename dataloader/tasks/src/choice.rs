@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use segue_data_error::DataError;
+use segue_data_error::{DataError, without_mark};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ use super::labels::is_missing;
 use super::open::{Request, first_there, named, nothing_read};
 use super::packed::read_unpacked;
 use super::questions::{Article, Question, of_letter, split_of};
-use super::table::{cell_of, lines, without_bom};
+use super::table::{cell_of, lines};
 
 const TRAIN: &[&str] = &["train"];
 const DEV: &[&str] = &["dev", "valid", "validation"];
@@ -59,7 +59,7 @@ fn read(request: &Request<'_>, name: &str, path: &Path) -> Result<Split, DataErr
     let bytes = read_unpacked(path)?;
     let mut sieve = request.sieve_of(name);
     let mut articles = Vec::new();
-    for (line, text) in lines(path, without_bom(&bytes), &mut sieve)? {
+    for (line, text) in lines(path, without_mark(&bytes), &mut sieve)? {
         let article =
             article(path, line, articles.len(), text).map_err(|why| DataError::line(path, line, why));
         articles.extend(sieve.keep(article)?);

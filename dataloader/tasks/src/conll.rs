@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use segue_configs::counted;
-use segue_data_error::DataError;
+use segue_data_error::{DataError, without_mark};
 use segue_tokenizer::{Encoder, TokenizerKind};
 
 use super::data::{Records, Split, TaggedSentence, TaskData};
@@ -14,7 +14,6 @@ use super::labels::{Labels, is_mark, no_label, unscored};
 use super::open::{Request, first_there, nothing_read};
 use super::rows::encode_all;
 use super::sieve::{Role, Sieve};
-use super::table::without_bom;
 
 const TRAIN: &[&str] = &["train.txt", "train.conll", "train.tsv", "eng.train"];
 const DEV: &[&str] =
@@ -191,7 +190,7 @@ fn sentences(
     labelled: bool,
     sieve: &mut Sieve,
 ) -> Result<Vec<Sentence>, DataError> {
-    let text = without_bom(bytes);
+    let text = without_mark(bytes);
     if text.trim_ascii().is_empty() {
         return Err(DataError::line(path, 1, "the file is empty"));
     }

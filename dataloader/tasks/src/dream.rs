@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use segue_data_error::DataError;
+use segue_data_error::{DataError, without_mark};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -14,7 +14,6 @@ use super::labels::is_missing;
 use super::open::{Request, first_there, nothing_read};
 use super::questions::{Article, Question, split_of};
 use super::sieve::Sieve;
-use super::table::without_bom;
 
 /// A dialogue: its turns, its questions, what it is called.
 type Dialogue<'a> = (Vec<String>, Vec<&'a RawValue>, Name);
@@ -51,7 +50,7 @@ fn read(request: &Request<'_>, name: &str, path: &Path) -> Result<Split, DataErr
 }
 
 fn articles(path: &Path, bytes: &[u8], sieve: &mut Sieve) -> Result<Vec<Article>, DataError> {
-    let bytes = without_bom(bytes);
+    let bytes = without_mark(bytes);
     let dialogues: Vec<&RawValue> = serde_json::from_slice(bytes).map_err(|e| {
         DataError::line(
             path,

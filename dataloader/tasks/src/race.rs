@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use segue_data_error::DataError;
+use segue_data_error::{DataError, without_mark};
 use serde::Deserialize;
 
 use super::data::{Split, TaskData};
@@ -13,7 +13,6 @@ use super::labels::is_missing;
 use super::open::{Request, nothing_read};
 use super::questions::{Article, Question, of_letter, split_of};
 use super::reviews::text_files;
-use super::table::without_bom;
 
 /// Folders of the parts that are scored apart.
 const LEVELS: &[&str] = &["high", "middle"];
@@ -84,7 +83,7 @@ fn files(folder: &Path, only: Option<&str>) -> Result<Vec<(Option<&'static str>,
 }
 
 fn article(path: &Path, level: Option<&str>, bytes: &[u8]) -> Result<Article, DataError> {
-    let file: RaceFile = serde_json::from_slice(without_bom(bytes)).map_err(|e| {
+    let file: RaceFile = serde_json::from_slice(without_mark(bytes)).map_err(|e| {
         DataError::line(path, e.line().max(1) as u64, format!("it is not an article in RACE's layout: {e}"))
     })?;
     // An empty list is how some write that no answer is told.

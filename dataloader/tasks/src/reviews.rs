@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use segue_data_error::DataError;
+use segue_data_error::{DataError, without_mark};
 
 use super::data::{Split, TaskData};
 use super::example::{Kind, Target};
@@ -55,7 +55,7 @@ fn read(request: &Request<'_>, labels: &Labels, name: &str, split: &Path) -> Res
             let bytes = fs::read(&path).map_err(|e| DataError::read(&path, e))?;
             let index = format!("{label}/{}", path.file_stem().unwrap_or_default().to_string_lossy());
             hasher.update(index.as_bytes()).update(&bytes);
-            let text = match String::from_utf8(bytes) {
+            let text = match String::from_utf8(without_mark(&bytes).to_vec()) {
                 Ok(text) => text,
                 Err(e) => {
                     let at = e.utf8_error().valid_up_to() + 1;
@@ -70,7 +70,7 @@ fn read(request: &Request<'_>, labels: &Labels, name: &str, split: &Path) -> Res
             asked.push(Asked {
                 line: paths.len() as u64,
                 index,
-                first: text.trim_start_matches('\u{FEFF}').trim().replace(LINE_BREAK, " "),
+                first: text.trim().replace(LINE_BREAK, " "),
                 second: None,
                 gold: Target::Class(gold),
             });

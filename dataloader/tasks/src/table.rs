@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use segue_configs::counted;
-use segue_data_error::DataError;
+use segue_data_error::{DataError, without_mark};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -10,9 +10,6 @@ use super::csv::CsvRecords;
 use super::json::is_whole;
 use super::packed::{extension, read_unpacked};
 use super::sieve::Sieve;
-
-/// The mark that some editors put before UTF-8 text.
-const BOM: &[u8] = b"\xEF\xBB\xBF";
 
 /// Keys of a JSON object that are looked at.
 const MOST_KEYS: usize = 256;
@@ -78,7 +75,7 @@ impl Table {
         sieve: &mut Sieve,
     ) -> Result<Table, DataError> {
         let fingerprint = blake3::hash(bytes).to_hex().to_string();
-        let (format, text) = (Format::of(path), without_bom(bytes));
+        let (format, text) = (Format::of(path), without_mark(bytes));
         if text.trim_ascii().is_empty() {
             return Err(DataError::line(path, 1, "the file is empty"));
         }
@@ -117,11 +114,6 @@ impl Table {
     pub(super) fn bad(&self, line: u64, why: impl Into<String>) -> DataError {
         DataError::line(&self.path, line, why)
     }
-}
-
-/// Bytes of a text file without its byte-order mark.
-pub(super) fn without_bom(bytes: &[u8]) -> &[u8] {
-    bytes.strip_prefix(BOM).unwrap_or(bytes)
 }
 
 /// The lines that are not blank, with their numbers, as UTF-8. Without their ends.

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::words::is_space;
 
 /// Bytes of the longest text that is encoded as a whole: a `tokenizer.json` takes up to two hundred times as much memory.
-const LONGEST: usize = 64 << 20;
+const LONGEST: usize = 32 << 20;
 /// The same for SentencePiece models, which take up to six times as much.
 const LONGEST_OF_PIECES: usize = 1 << 30;
 

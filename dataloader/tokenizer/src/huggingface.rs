@@ -220,9 +220,13 @@ impl<'a> LineStarts<'a> {
     /// `place`: what the token is made of in the text.
     fn token(&mut self, place: Range<usize>, token: usize, starts: &mut Vec<u32>) {
         while let Some(line) = self.lines.peek() {
+            let begins_before = self.line_place > place.start;
+            if begins_before && self.line_place >= place.end {
+                return;
+            }
             let text = line.trim_start();
             let first = self.line_place + line.len() - text.len();
-            if self.line_place > place.start && first >= place.end {
+            if begins_before && first >= place.end {
                 return;
             }
             // Two lines may share a token; the index keeps its places distinct.

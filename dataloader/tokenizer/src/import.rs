@@ -1,7 +1,7 @@
 use std::fs;
 use std::path::Path;
 
-use segue_data_error::DataError;
+use segue_data_error::{DataError, without_mark};
 
 use super::added;
 use super::bytes::ByteTokenizer;
@@ -72,11 +72,11 @@ fn vocabulary_of(path: &Path) -> Result<Vocabulary, DataError> {
         return import_vocabulary(path);
     }
     let made = match extension.as_deref() {
-        Some("json") => HuggingFaceTokenizer::from_json(content)
+        Some("json") => HuggingFaceTokenizer::from_json(without_mark(&content).to_vec())
             .map(|tokenizer| (TokenizerKind::Foreign, Model::HuggingFace(Box::new(tokenizer)))),
         Some("model") => SentencePiece::from_bytes(content)
             .map(|pieces| (TokenizerKind::SentencePiece, Model::SentencePiece(Box::new(pieces)))),
-        _ => vocabulary_list(&content).and_then(|words| word_model(words, false)),
+        _ => vocabulary_list(without_mark(&content)).and_then(|words| word_model(words, false)),
     };
     let (kind, model) = made.map_err(|why| DataError::tokenizer(path, why))?;
     Ok(Vocabulary { kind, model, beside: Vec::new() })

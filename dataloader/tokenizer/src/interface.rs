@@ -5,6 +5,7 @@ use std::sync::Arc;
 use segue_data_error::DataError;
 use serde::{Deserialize, Serialize};
 
+use super::added::AddedWords;
 use super::byte_level::MergeCache;
 use super::bytes::ByteTokenizer;
 use super::characters::CharTokenizer;
@@ -287,6 +288,10 @@ impl Tokenizer {
     pub fn text_cut(&self) -> TextCut {
         match self.model() {
             Model::Bytes(_) | Model::Characters(_) => TextCut::at(CutPlaces::Anywhere),
+            // An added word with white space may lie on both sides of any place.
+            Model::Words(words) if words.added().is_some_and(AddedWords::hold_space) => {
+                TextCut::at(CutPlaces::Nowhere)
+            }
             Model::Words(_) => TextCut::at(CutPlaces::BeforeSpace),
             Model::HuggingFace(hugging_face) => hugging_face.text_cut(),
             Model::SentencePiece(_) => TextCut::of_pieces(),

@@ -1,7 +1,7 @@
 use std::fs;
 use std::path::Path;
 
-use segue_data_error::DataError;
+use segue_data_error::{DataError, without_mark};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -332,5 +332,5 @@ pub(crate) fn read_object(path: &Path) -> Result<Value, DataError> {
         return Ok(Value::Null);
     }
     let text = fs::read(path).map_err(|e| DataError::read(path, e))?;
-    serde_json::from_slice(&text).map_err(|e| DataError::tokenizer(path, e.to_string()))
+    serde_json::from_slice(without_mark(&text)).map_err(|e| DataError::tokenizer(path, e.to_string()))
 }

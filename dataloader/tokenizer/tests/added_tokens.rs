@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use segue_skip::shared_data;
-use segue_tokenizer::{Tokenizer, XlnetNormalization};
+use segue_tokenizer::{CutPlaces, Tokenizer, XlnetNormalization};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -315,6 +315,15 @@ fn a_token_beside_a_list_of_words_is_cut_out_of_the_text_first() {
     assert_eq!(plain, named);
 }
 
+#[test]
+fn a_text_is_not_cut_within_an_added_word() {
+    for (word, places) in [("<cur>", CutPlaces::BeforeSpace), ("New York", CutPlaces::Nowhere)] {
+        let (_folder, path) = words("vocab.txt", &[("added_tokens.json", json!({ word: 4 }))]);
+        let tokenizer = Tokenizer::import(&path).unwrap();
+        assert_eq!((encode(&tokenizer, word), tokenizer.text_cut().places), (vec![4], places));
+    }
+}
+
 /// transformers does not read back what its tokenizer was saved with: files beside it count.
 #[test]
 fn tokens_that_a_vocabulary_was_saved_with_are_told_of_where_no_file_names_them() {
@@ -331,7 +340,7 @@ fn tokens_that_a_vocabulary_was_saved_with_are_told_of_where_no_file_names_them(
     write(folder.path(), &[("added_tokens.json", json!({ "<cur>": 3 }))]);
     let tokenizer = Tokenizer::import(&path).unwrap();
     assert_eq!((encode(&tokenizer, "<cur>"), tokenizer.notes().len()), (vec![3], 1));
-    write(folder.path(), &[("added_tokens.json", json!({ "<cur>": 4 }))]);
+    write(folder.path(), &[("added_tokens.json", json!({ "<unit>": 3, "<cur>": 4 }))]);
     assert!(Tokenizer::import(&path).unwrap_err().to_string().contains("files beside it say 4"));
     for added in ["S'the'\nI3\ns", "S'<cur>'\nI2\ns"] {
         let message = Tokenizer::import(&pickle(added).1).unwrap_err().to_string();

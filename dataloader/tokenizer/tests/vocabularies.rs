@@ -76,6 +76,27 @@ fn a_list_has_the_ids_of_a_pickle_of_its_words() {
     assert_eq!((both.vocab_size(), both.eos_id(), both.unk_id()), (5, Some(4), Some(2)));
 }
 
+#[test]
+fn a_byte_order_mark_is_no_part_of_a_vocabulary() {
+    let dir = tempfile::tempdir().unwrap();
+    let imported = |name: &str, content: &str| {
+        let [plain, marked] = ["", "\u{FEFF}"].map(|mark| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, format!("{mark}{content}")).unwrap();
+            Tokenizer::import(&path).unwrap()
+        });
+        assert_eq!(marked.fingerprint(), plain.fingerprint(), "{name}");
+        marked
+    };
+    let words = imported("words.txt", "<eos>\n<unk>\nthe\ncity\n");
+    assert_eq!((words.vocab_size(), words.eos_id(), words.token_id("the")), (4, Some(0), Some(2)));
+    let json = r#"{"version": "1.0", "added_tokens": [], "model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}}"#;
+    imported("tokenizer.json", json);
+    // What stands beside a model, too.
+    std::fs::write(dir.path().join("tokenizer_config.json"), "\u{FEFF}{\"model_max_length\": 7}").unwrap();
+    assert_eq!(segue_tokenizer::longest_sequence(dir.path()), Some(7));
+}
+
 /// A corpus of the programs with recurrent models, as a dict: words by first appearance, or ids alone.
 #[test]
 fn a_dictionary_of_a_corpus_gives_its_ids() {

@@ -1,10 +1,13 @@
 //! XLNet's ids: those of its reference, with goldens made by the SentencePiece library and fresh ones where the public
 //! Python packages are installed.
 
+mod scratch;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use scratch::peer_python;
 use segue_skip::shared_data;
 use segue_tokenizer::{Tokenizer, XlnetNormalization, detokenize};
 use serde::Deserialize;
@@ -161,20 +164,6 @@ fn a_number_keeps_its_leading_space_and_its_comma_stands_alone() {
     assert_eq!(pieces(&plain, "20, x7,"), ["▁20,", "▁", "x", "7,"]);
     // "▁20" begins a word and stays; of "▁7", which the model makes of a lone 7, only the 7 is kept.
     assert_eq!(pieces(&xlnet, "20, x7,"), ["▁20", ",", "▁", "x", "7", ","]);
-}
-
-fn peer_python(name: &str) -> Option<String> {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/peers.sh");
-    let output = Command::new("bash").arg(script).args(["python", name]).output().ok()?;
-    let python = String::from_utf8_lossy(&output.stdout).trim().to_string();
-    if python.is_empty() {
-        segue_skip::skip(
-            segue_skip::Need::Peers,
-            format!("no Python of the peers `{name}` (scripts/peers.sh installs it)"),
-        );
-        return None;
-    }
-    Some(python)
 }
 
 #[test]

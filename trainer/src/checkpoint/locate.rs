@@ -70,10 +70,12 @@ mod tests {
     use super::*;
     use segue_configs::CheckpointConfig;
 
+    /// A table of no tensors.
+    const EMPTY: &[u8; 16] = b"\x08\0\0\0\0\0\0\0{}      ";
+
     fn model(dir: &Path) -> Result<(), TrainError> {
-        for file in ["config.json", "model.safetensors"] {
-            std::fs::write(dir.join(file), file).unwrap();
-        }
+        std::fs::write(dir.join("config.json"), "{}").unwrap();
+        std::fs::write(dir.join("model.safetensors"), EMPTY).unwrap();
         Ok(())
     }
 
@@ -83,7 +85,7 @@ mod tests {
         let best = run.path().join(BEST);
         replace(&best, model).unwrap();
         assert_eq!(locate(run.path()).unwrap(), (best.clone(), Vec::new()));
-        std::fs::write(best.join("model.safetensors"), "model.safetensorz").unwrap();
+        std::fs::write(best.join("model.safetensors"), b"\x08\0\0\0\0\0\0\0{     }").unwrap();
         // Without another model there is nothing to give way to.
         assert_eq!(locate(run.path()).unwrap_err().exit_code(), 65);
         let draft = Draft::begin(&run.path().join(CHECKPOINTS), 7).unwrap();

@@ -297,14 +297,13 @@ fn set_aside(folder: &Path, checkpoint: &Path, why: &str) -> Result<(), TrainErr
     Ok(())
 }
 
+/// Checkpoints, each with what is wrong with it.
+type Refused = Vec<(PathBuf, String)>;
 /// A whole checkpoint, and newer ones with what is wrong with them.
-type Search = (PathBuf, Vec<(PathBuf, String)>);
+type Search = (PathBuf, Refused);
 
 /// The newest of `all` that passes `check`, if any does, and newer ones with what is wrong with them.
-fn newest_whole(
-    all: Vec<(u64, PathBuf)>,
-    check: Check,
-) -> Result<(Option<PathBuf>, Vec<(PathBuf, String)>), TrainError> {
+fn newest_whole(all: Vec<(u64, PathBuf)>, check: Check) -> Result<(Option<PathBuf>, Refused), TrainError> {
     let mut refused = Vec::new();
     for (_, path) in all.into_iter().rev() {
         match check(&path)? {

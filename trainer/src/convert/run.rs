@@ -102,7 +102,9 @@ pub(super) fn open(path: &Path, options: &ConvertOptions) -> Result<Opened, Trai
         let fits = tokenizer.vocab_size() <= config.vocab_size();
         if !fits {
             let sizes = (tokenizer.vocab_size(), config.vocab_size());
-            vocabulary = json!({ "problem": format!("it has {} entries, the model {}", sizes.0, sizes.1) });
+            let added = tokenizer.notes().first().map_or(String::new(), |note| format!(": {note}"));
+            vocabulary =
+                json!({ "problem": format!("it has {} entries, the model {}{added}", sizes.0, sizes.1) });
         }
         fits
     });
@@ -110,8 +112,8 @@ pub(super) fn open(path: &Path, options: &ConvertOptions) -> Result<Opened, Trai
         let unnamed = config.unnamed_rows(tokenizer.vocab_size());
         let told: Vec<String> = tokenizer.notes().iter().cloned().chain(unnamed).collect();
         // A folder of this program's has said so already.
-        source.notes.retain(|note| !told.contains(note));
-        source.notes.extend(told);
+        source.facts.notes.retain(|note| !told.contains(note));
+        source.facts.notes.extend(told);
     }
     if options.vocabulary.is_some() && tokenizer.is_none() {
         let problem = vocabulary["problem"].as_str().unwrap_or("it cannot be used");

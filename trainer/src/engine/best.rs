@@ -2,8 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::kept::Lying;
-
 /// An evaluation, as models are chosen by it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Rating {
@@ -46,24 +44,19 @@ pub struct BestSoFar {
     /// The evaluation of the model that is kept, where it is another one: a better one that does not count, say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub aside: Option<Rating>,
-    /// Whether no model is kept although there has been one. Not stored: who goes on looks again.
-    #[serde(skip)]
-    pub(super) lost: bool,
 }
 
 impl BestSoFar {
     /// The evaluation of the model that is kept: the best that was seen, whether it counts or not.
     pub fn kept(&self) -> Option<Rating> {
-        self.aside.or(self.counted()).filter(|_| !self.lost)
+        self.aside.or(self.counted())
     }
 
-    /// Takes note of what a run that goes on finds where its best model is kept. An evaluation that it knows nothing of is that of a model which was
-    /// written after the state; it is likely to be made again.
-    pub(super) fn find(&mut self, lying: Lying) {
-        match lying {
-            Lying::Of(found) if self.kept().is_none_or(|kept| !kept.is(found)) => self.aside = Some(found),
-            Lying::Of(_) | Lying::Unnamed => {}
-            Lying::Lost(_) => self.lost = self.kept().is_some(),
+    /// Takes note of the evaluation of the model that a run which goes on finds where its best one is kept. One that it knows nothing of was made
+    /// after the state was written, and is likely to be made again.
+    pub(super) fn find(&mut self, found: Rating) {
+        if self.kept().is_none_or(|kept| !kept.is(found)) {
+            self.aside = Some(found);
         }
     }
 
@@ -76,7 +69,6 @@ impl BestSoFar {
     pub fn observe(&mut self, found: Rating, counts: bool, is_better: impl Fn(f64, f64) -> bool) -> bool {
         let again = self.aside.is_some_and(|aside| aside.is(found));
         let keep = again || found.beats(self.kept(), &is_better);
-        self.lost &= !keep;
         if !counts {
             self.aside = if keep { Some(found) } else { self.aside };
             return keep;
@@ -128,10 +120,9 @@ mod tests {
         let state = || BestSoFar { best: Some(3.0), best_step: 5, ..BestSoFar::default() };
         let see = |best: &mut BestSoFar, found| best.observe(found, true, |a, b| a < b);
         let mut best = state();
-        best.find(Lying::Of(rating(5, 3.0)));
-        best.find(Lying::Unnamed);
+        best.find(rating(5, 3.0));
         assert_eq!(best, state());
-        best.find(Lying::Of(rating(10, 2.0)));
+        best.find(rating(10, 2.0));
         assert_eq!((best.kept(), best.since_best, best.best_step), (Some(rating(10, 2.0)), 0, 5));
         // Made again, it is as if nothing had happened; another one has to be better.
         let mut again = best.clone();
@@ -140,27 +131,6 @@ mod tests {
         assert!(!see(&mut best, rating(10, 2.5)));
         assert_eq!((best.kept(), best.best_step), (Some(rating(10, 2.0)), 10));
         assert!(see(&mut best, rating(15, 1.0)) && best.aside.is_none());
-    }
-
-    #[test]
-    fn a_model_that_is_lost_gives_way_to_the_next_one_and_sets_the_bar_of_patience_still() {
-        let mut best = BestSoFar { best: Some(3.0), best_step: 5, since_best: 1, ..BestSoFar::default() };
-        best.find(Lying::Lost("on purpose".into()));
-        assert_eq!(best.kept(), None);
-        let mut see = |step, value| {
-            let keep = best.observe(Rating { value, tie: None, step }, true, |a, b| a < b);
-            (keep, best.kept().map(|kept| kept.step), best.since_best)
-        };
-        assert_eq!(see(10, f64::NAN), (false, None, 2));
-        assert_eq!(see(15, 4.0), (true, Some(15), 3));
-        assert_eq!(see(20, 5.0), (false, Some(15), 4));
-        assert_eq!(see(25, 3.5), (true, Some(25), 5));
-        assert_eq!(see(30, 2.0), (true, Some(30), 0));
-        assert_eq!(best.aside, None);
-        // Where there never was one, none is lost.
-        let mut best = BestSoFar::default();
-        best.find(Lying::Lost("it is not there".into()));
-        assert_eq!(best, BestSoFar::default());
     }
 
     #[test]

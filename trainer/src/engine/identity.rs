@@ -157,6 +157,8 @@ pub(super) fn differences(then: &Value, now: &Value, whose: [&str; 2]) -> String
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use segue_configs::ConfigError;
 
     use super::*;
@@ -219,7 +221,7 @@ mod tests {
     fn others(model: &str, key: &str, value: &Value) -> Vec<Value> {
         match value {
             Value::Bool(set) => vec![json!(!set)],
-            Value::Number(number) if number.is_f64() => vec![json!(0.5), json!(4.5)],
+            Value::Number(number) if number.is_f64() => vec![json!(0.25), json!(4.0)],
             Value::Number(_) => vec![json!(1), json!(6)],
             Value::Array(list) if list.is_empty() => vec![json!([5]), json!([0.5])],
             Value::Array(_) => vec![json!([])],
@@ -233,28 +235,31 @@ mod tests {
         }
     }
 
-    /// Keys, with values, that a run of these settings is refused for as without effect.
-    fn refused(model: &str, base: &[&str]) -> Vec<(String, Value)> {
-        let load = |more: &[String]| {
-            let keys = [format!("model.model_type={model}")]
-                .into_iter()
-                .chain(base.iter().map(|key| key.to_string()));
-            MODELS.load(None, &keys.chain(more.iter().cloned()).collect::<Vec<_>>())
+    /// Keys of these sections, with values, that a run of these settings is refused for as without effect.
+    fn refused(model: &str, base: &[&str], sections: &[&str]) -> Vec<(String, Value)> {
+        let load = |more: String| {
+            let base = base.iter().map(|key| key.to_string());
+            MODELS.load(
+                None,
+                &[format!("model.model_type={model}")]
+                    .into_iter()
+                    .chain(base)
+                    .chain([more])
+                    .collect::<Vec<_>>(),
+            )
         };
-        let config = load(&[]).unwrap().config.to_json();
+        let config = load("run.dir=x".into()).unwrap().config.to_json();
         let networks = MODELS.find(model).unwrap().networks;
         let mut found = Vec::new();
-        for (section, fields) in config.as_object().unwrap() {
-            let fields =
-                fields.as_object().unwrap().iter().filter(|(name, _)| !networks.contains(&name.as_str()));
-            for (name, value) in fields {
-                let key = format!("{section}.{name}");
-                let own = networks.iter().map(|network| format!("{section}.{network}.{name}"));
-                let own = own.filter(|_| ["optim", "schedule"].contains(&section.as_str()));
-                let keys: Vec<String> = [key.clone()].into_iter().chain(own).collect();
-                for other in others(model, &key, value) {
+        for section in sections {
+            let keys = config[section].as_object().unwrap().iter();
+            for (name, value) in keys.filter(|(name, _)| !networks.contains(&name.as_str())) {
+                let own = networks.iter().filter(|_| ["optim", "schedule"].contains(section));
+                let own = own.map(|network| format!("{section}.{network}.{name}"));
+                let keys: Vec<String> = [format!("{section}.{name}")].into_iter().chain(own).collect();
+                for other in others(model, &keys[0], value) {
                     for key in &keys {
-                        let error = load(&[format!("{key}={other}")]).err();
+                        let error = load(format!("{key}={other}")).err();
                         if matches!(error, Some(ConfigError::NoEffect { key: named, .. }) if named == *key) {
                             found.push((key.clone(), other.clone()));
                         }
@@ -268,50 +273,79 @@ mod tests {
     /// Whatever is refused today for want of an effect may have been taken before: a run goes on without it, and says so.
     #[test]
     fn a_run_that_holds_a_key_without_effect_goes_on_without_it() {
-        let bases: [&[&str]; 10] = [
-            &[],
-            &["optim.kind=sgd"],
-            &["optim.kind=rmsprop"],
-            &["schedule.kind=inverse_sqrt"],
-            &["adversarial.scale=0.2"],
-            &["average.kind=polyak"],
-            &["average.kind=two_tailed", "eval.every=5", "average.variant=core"],
-            &["average.patience=2", "eval.every=5", "average.trigger=since_best"],
-            &["data.order=lines"],
-            &["task.name=sst2"],
+        let all = [
+            "data",
+            "pairs",
+            "train",
+            "model",
+            "objective",
+            "adversarial",
+            "optim",
+            "loss_scale",
+            "schedule",
+            "eval",
+            "average",
+            "checkpoint",
+            "recovery",
+            "task",
         ];
-        let types = MODELS.types().iter().map(|known| known.name);
-        let cases =
-            types.map(|name| (name, bases[0])).chain(bases[1..].iter().map(|base| ("transfo-xl", *base)));
-        let mut seen = std::collections::BTreeSet::new();
-        for (model, base) in cases {
-            let keys: Vec<String> = [format!("model.model_type={model}")]
-                .into_iter()
-                .chain(base.iter().map(|key| key.to_string()))
-                .collect();
-            let now = MODELS.load(None, &keys).unwrap().config;
-            for (key, value) in refused(model, base) {
+        let two_tailed = ["average.kind=two_tailed", "eval.every=5", "average.variant=core"];
+        let cases: [(&str, &[&str], &[&str]); 14] = [
+            ("transfo-xl", &[], &all),
+            ("transfo-xl", &["optim.kind=sgd"], &["optim"]),
+            ("transfo-xl", &["optim.kind=rmsprop"], &["optim"]),
+            ("transfo-xl", &["schedule.kind=inverse_sqrt"], &["schedule"]),
+            ("transfo-xl", &["adversarial.scale=0.2"], &["adversarial"]),
+            ("transfo-xl", &["average.kind=polyak"], &["average"]),
+            ("transfo-xl", &two_tailed, &["average"]),
+            (
+                "transfo-xl",
+                &["average.patience=2", "eval.every=5", "average.trigger=since_best"],
+                &["average"],
+            ),
+            ("transfo-xl", &["data.order=lines"], &["data", "train"]),
+            ("transfo-xl", &["task.name=sst2"], &["eval", "recovery"]),
+            ("lstm", &[], &["model"]),
+            ("reverse-copy", &[], &["model"]),
+            ("planetoid", &[], &["model"]),
+            ("moment-game", &[], &["optim", "schedule"]),
+        ];
+        let mut seen = BTreeSet::new();
+        for (model, base, sections) in cases {
+            let model_type = format!("model.model_type={model}");
+            let keys = [model_type].into_iter().chain(base.iter().map(|key| key.to_string()));
+            let now = MODELS.load(None, &keys.collect::<Vec<_>>()).unwrap().config;
+            for (key, value) in refused(model, base, sections) {
                 let mut then = resolved(&now);
                 let (section, name) = key.rsplit_once('.').unwrap();
-                let section = section.split('.').fold(&mut then, |at, part| &mut at[part]);
-                section[name] = value.clone();
+                section.split('.').fold(&mut then, |at, part| &mut at[part])[name] = value.clone();
                 let told = format!("{model} {base:?} {key}={value}");
                 assert_eq!(changes(&with_defaults(&then, &MODELS), &effective(&now)), "", "{told}");
                 let dropped = dropped(&then, &now);
-                assert!(
-                    dropped.len() == 1 && dropped[0].contains(&format!("`{key}` = {value},")),
-                    "{told}: {dropped:?}"
-                );
+                let says = dropped.len() == 1 && dropped[0].contains(&format!("`{key}` = {value},"));
+                assert!(says, "{told}: {dropped:?}");
                 seen.insert(key);
             }
         }
-        println!("{} keys: {seen:?}", seen.len());
         for key in
-            ["schedule.steps", "optim.beta1", "average.trigger", "optim.critic.rectify_above", "model.window"]
+            ["schedule.steps", "optim.beta1", "optim.critic.rectify_above", "model.window", "loss_scale.init"]
         {
             assert!(seen.contains(key), "{key}: {seen:?}");
         }
-        assert!(seen.len() > 80, "{seen:?}");
+        assert!(seen.len() > 80, "{} keys: {seen:?}", seen.len());
+    }
+
+    /// In the very command that began the run a key may be without effect, as a later setting has taken its use away.
+    #[test]
+    fn a_key_that_has_lost_its_effect_is_no_part_of_the_run() {
+        let load = |keys: &[&str]| {
+            MODELS.load(None, &keys.iter().map(|key| key.to_string()).collect::<Vec<_>>()).unwrap().config
+        };
+        let (taken_away, without) = (load(&["optim.beta1=0.5", "optim.kind=sgd"]), load(&["optim.kind=sgd"]));
+        assert_eq!(config_hash(&taken_away), config_hash(&without));
+        assert_eq!(changes(&with_defaults(&resolved(&taken_away), &MODELS), &effective(&without)), "");
+        assert!(dropped(&resolved(&taken_away), &taken_away).is_empty());
+        assert_eq!(dropped(&resolved(&taken_away), &without).len(), 1);
     }
 
     #[test]

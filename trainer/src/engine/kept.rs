@@ -45,16 +45,17 @@ pub(super) fn reconcile(
         _ => Vec::new(),
     };
     let said = comm.all_gather(&seen)?;
-    let lying = said.first().and_then(|seen| serde_json::from_slice(seen).ok()).unwrap_or(Lying::Unnamed);
-    let kept = task.kept();
-    if let (Lying::Lost(why), Some(kept)) = (&lying, kept) {
-        let what = format!(
-            "the best model, of step {}, is lost: {why}; that of the next evaluation takes its place",
-            kept.step
-        );
-        on_event(Event::Warning { what });
+    let lying = said.first().and_then(|seen| serde_json::from_slice(seen).ok());
+    match (lying, task.kept()) {
+        (Some(Lying::Of(found)), _) => task.find(found),
+        (Some(Lying::Lost(why)), Some(kept)) => {
+            let step = kept.step;
+            let what =
+                format!("the best model, of step {step}, is lost: {why}; a better one takes its place");
+            on_event(Event::Warning { what });
+        }
+        _ => {}
     }
-    task.find(lying);
     Ok(())
 }
 
@@ -91,7 +92,8 @@ mod tests {
         let write = |files: &[(String, Vec<u8>)]| {
             let fill = |dir: &Path| {
                 files.iter().for_each(|(name, bytes)| fs::write(dir.join(name), bytes).unwrap());
-                Ok(fs::write(dir.join(WEIGHTS), "weights").unwrap())
+                fs::write(dir.join(WEIGHTS), "weights").unwrap();
+                Ok(())
             };
             replace(&folder, fill).unwrap();
         };

@@ -413,11 +413,7 @@ impl<'a, F: Family> Run<'a, F> {
 }
 
 /// Fills fresh weights with those that `train.init_from` names. Gives the names of those that stay as they were drawn.
-fn begin<F: Family>(
-    config: &Config,
-    family: &F,
-    engine: &Engine<F::Learner>,
-) -> Result<Begun, TrainError> {
+fn begin<F: Family>(config: &Config, family: &F, engine: &Engine<F::Learner>) -> Result<Begun, TrainError> {
     let from = Path::new(&config.train.init_from);
     let begun = family.begin(&engine.learner, from)?;
     match engine.first_spoiled() {

@@ -79,6 +79,62 @@ mod tests {
     use segue_collectives::simulated;
 
     use super::*;
+    use crate::Compute;
+    use crate::engine::Carry;
+    use crate::families::{MODELS, language_model};
+
+    /// Makes the last value of a tensor a NaN.
+    fn spoil(tensor: &Tensor) {
+        let values = tensor.detach().view([-1]);
+        let _ = tch::no_grad(|| values.narrow(0, values.size()[0] - 1, 1).fill_(f64::NAN));
+    }
+
+    /// Whatever a checkpoint is made of is looked at, by each rank that has a part of it.
+    #[test]
+    fn weights_moments_the_model_s_average_and_memory_are_looked_at() {
+        let of = |what: usize, shard: &str, average: &str| {
+            let keys = [
+                "model.vocab_size=20",
+                "model.d_model=8",
+                "model.n_head=1",
+                "model.d_inner=8",
+                "model.n_layer=1",
+            ];
+            let more =
+                ["model.mem_len=4", "train.lanes=4", "train.micro_batch=1", "eval.every=1", shard, average];
+            let keys: Vec<String> = keys.into_iter().chain(more).map(String::from).collect();
+            let config = MODELS.load(None, &keys).unwrap().config;
+            simulated::run(2, |comm| {
+                let objective = language_model::build(&config, Compute::CPU).unwrap();
+                let mut engine = Engine::new(&config, objective, comm).unwrap();
+                let Engine { networks, learner, .. } = &mut engine;
+                networks[0].average(1, learner.parameters());
+                assert_eq!(engine.first_spoiled(), None);
+                let Engine { networks, learner, carries, .. } = &engine;
+                match what {
+                    0 => spoil(&learner.parameters().tensors()[3]),
+                    1 => spoil(networks[0].optimizer.tables()[1].1.last().unwrap()),
+                    2 => spoil(networks[0].averaging.chosen().unwrap().last().unwrap()),
+                    3 => networks[0].averaging.tables().iter().for_each(|(_, tables)| spoil(&tables[0])),
+                    _ => spoil(&carries[1].tables()[0].1),
+                }
+                engine.first_spoiled().unwrap_or_default()
+            })
+        };
+        for shard in ["none", "optimizer", "gradients"].map(|shard| format!("train.shard={shard}")) {
+            for (what, begins) in [
+                (0, "the weight `"),
+                (1, "the moment `exp_avg_sq."),
+                (2, "the average `"),
+                (4, "the memory `layer.0`"),
+            ] {
+                let found = of(what, &shard, "average.kind=exponential");
+                assert!(found.iter().all(|found| found.starts_with(begins)), "{shard}: {found:?}");
+            }
+            // The next evaluation drops these.
+            assert_eq!(of(3, &shard, "average.kind=two_tailed"), [""; 2]);
+        }
+    }
 
     #[test]
     fn ranks_agree_on_what_is_not_finite() {

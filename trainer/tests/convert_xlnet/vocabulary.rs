@@ -66,3 +66,37 @@ fn the_files_of_the_tokenizer_come_along_from_every_source() {
     convert(tensorflow.path(), &dir.path().join("m"), &named, |_, _| {}).unwrap();
     assert_eq!(ids(&dir.path().join("m")), expected);
 }
+
+/// A folder that transformers 4.33.3 has saved with two tokens more than its `spiece.model` has.
+#[test]
+fn added_tokens_come_along_and_rows_that_lose_theirs_are_told_of() {
+    let source = Path::new(SHARED).join("cases/bug_reports_3/h-added-tokens/xlnet");
+    if !source.exists() {
+        segue_skip::skip(segue_skip::Need::Fixtures, format!("no reference files at {}", source.display()));
+        return;
+    }
+    let (_first, folder, made) = to(Target::HuggingFace, &source).unwrap();
+    let tokenizer = Tokenizer::load(&folder).unwrap();
+    let mut ids = Vec::new();
+    tokenizer.encode("pay <cur> now", &mut ids);
+    assert_eq!((ids, tokenizer.vocab_size()), (vec![40, 71, 73, 72], 75));
+    assert!(
+        made.report.notes.iter().any(|note| note.contains("`<cur>` 73, `<unit>` 74")),
+        "{:?}",
+        made.report.notes
+    );
+    for name in ["added_tokens.json", "special_tokens_map.json", "spiece.model"] {
+        assert!(fs::read(folder.join(name)).unwrap() == fs::read(source.join(name)).unwrap(), "{name}");
+    }
+    let bare = tempfile::tempdir().unwrap();
+    for name in ["config.json", "model.safetensors", "spiece.model"] {
+        fs::copy(source.join(name), bare.path().join(name)).unwrap();
+    }
+    let (_second, _, made) = to(Target::HuggingFace, bare.path()).unwrap();
+    assert!(made.report.notes.iter().any(|note| note.contains("ids 73 to 74")), "{:?}", made.report.notes);
+    // More tokens than rows have no use.
+    fs::write(bare.path().join("added_tokens.json"), r#"{"<cur>": 73, "<unit>": 74, "<x>": 75}"#).unwrap();
+    let (_third, _, made) = to(Target::HuggingFace, bare.path()).unwrap();
+    let problem = made.report.vocabulary["problem"].as_str().unwrap_or_default().to_string();
+    assert!(problem.contains("76") && problem.contains("`<x>` 75"), "{problem}");
+}

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use segue_collectives::simulated;
-use segue_trainer::checkpoint::{read_tensors, replace};
+use segue_trainer::checkpoint::replace;
 use segue_trainer::engine::{Event, KeepBest, Outcome, train};
 use serde_json::{Value, json};
 
@@ -40,10 +40,6 @@ fn said(dir: &Path) -> (u64, f64) {
     let metrics: Value = serde_json::from_slice(&fs::read(dir.join("best/metrics.json")).unwrap()).unwrap();
     assert_eq!(metrics["lead"], metrics["value"]);
     (metrics["step"].as_u64().unwrap(), metrics["value"].as_f64().unwrap())
-}
-
-fn weight(folder: &Path) -> f64 {
-    read_tensors(&folder.join("model.safetensors")).unwrap().tensors["w"].double_value(&[0])
 }
 
 /// Has written the best model of step 10 and was killed before the checkpoint that knows of it: the newest is that of step 5.
@@ -90,7 +86,10 @@ fn what_a_run_says_of_its_best_model_is_true_of_the_model_that_lies_there() {
 }
 
 #[test]
-fn a_best_model_that_is_lost_is_told_of_and_gives_way_to_the_next_one() {
+fn a_best_model_that_is_lost_is_told_of_and_ends_no_run() {
+    let intact = folder();
+    go(intact.path(), 0, 0, LOSSES[1], 1);
+    let task = state(intact.path(), STEPS)["task"].clone();
     let damage = |dir: &Path| {
         let path = dir.join("best/model.safetensors");
         let mut bytes = fs::read(&path).unwrap();
@@ -108,26 +107,23 @@ fn a_best_model_that_is_lost_is_told_of_and_gives_way_to_the_next_one() {
             let (outcome, warnings) = go(run.path(), 2, 0, LOSSES[1], ranks);
             assert!(warnings.len() == 1 && warnings[0].contains(says), "{warnings:?}");
             assert!(warnings[0].contains("of step 10, is lost"), "{warnings:?}");
-            assert_eq!((outcome.best, said(run.path())), (Some((20, 2.2)), (20, 2.2)));
-            assert_eq!(
-                weight(&run.path().join("best")),
-                weight(&run.path().join("checkpoints/step-00000020"))
-            );
-            // Patience is of evaluations, not of files.
-            let task = &state(run.path(), STEPS)["task"];
-            assert_eq!((&task["best"], &task["since_best"]), (&json!(2.0), &json!(2)));
+            assert_eq!((outcome.best, &state(run.path(), STEPS)["task"]), (Some((10, 2.0)), &task));
         }
     }
 }
 
-/// Neither says which step it is of; so the state is believed.
+/// It does not say which step it is of; so the state is believed.
 #[test]
 fn a_best_model_of_an_earlier_version_stays_the_best() {
     let run = folder();
     go(run.path(), 0, 10, LOSSES[1], 1);
     let best = run.path().join("best");
     let model = fs::read(best.join("model.safetensors")).unwrap();
-    replace(&best, |dir| Ok(fs::write(dir.join("model.safetensors"), &model).unwrap())).unwrap();
+    let fill = |dir: &Path| {
+        fs::write(dir.join("model.safetensors"), &model).unwrap();
+        Ok(())
+    };
+    replace(&best, fill).unwrap();
     let (outcome, warnings) = go(run.path(), 2, 0, LOSSES[1], 1);
     assert_eq!((outcome.best, warnings), (Some((10, 2.0)), Vec::new()));
     assert!(

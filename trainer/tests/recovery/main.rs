@@ -18,9 +18,9 @@ use segue_collectives::simulated;
 use segue_configs::Config;
 use segue_trainer::TrainError;
 use segue_trainer::engine::Event;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use walk::{STEPS, config, end, folder, state, walk};
+use walk::{STEPS, config, end, folder, rewrite, state, tensors, walk};
 
 #[test]
 fn a_run_that_stops_leaves_its_last_good_state_and_goes_on_without_the_step() {
@@ -225,6 +225,33 @@ fn keys_may_change_where_the_run_says_so_and_it_is_written_down() {
     assert_eq!(state(run.path(), STEPS)["changed"], json!(["after step 6: optim.lr: 0.1 then, 0.05 now"]));
     // From there on it is the configuration of the run.
     walk(&config(run.path(), &["optim.lr=0.05"]), &[], &Local, &|| false, &mut |_| {}).unwrap();
+}
+
+/// Versions before took `schedule.steps` beside a schedule that has none. The same command is refused, and the key is no part of the run.
+#[test]
+fn a_run_goes_on_without_a_key_that_has_no_effect_and_says_so() {
+    let (run, undisturbed) = (folder(), folder());
+    let keys = ["schedule.kind=inverse_sqrt", "schedule.warmup=2"];
+    let expected = end(undisturbed.path(), &keys, &[], 1);
+    let stopped = config(run.path(), &[&keys[..], &["train.stop_at=10"]].concat());
+    walk(&stopped, &[], &Local, &|| false, &mut |_| {}).unwrap();
+    rewrite(run.path(), 10, |folder| {
+        let file = folder.join("trainer_state.json");
+        let mut state: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+        state["config"]["schedule"]["steps"] = json!(1000);
+        std::fs::write(&file, state.to_string()).unwrap();
+    });
+    let mut warnings = Vec::new();
+    walk(&config(run.path(), &keys), &[], &Local, &|| false, &mut |event| {
+        if let Event::Warning { what } = event {
+            warnings.push(what);
+        }
+    })
+    .unwrap();
+    assert!(warnings.len() == 1 && warnings[0].contains("`schedule.steps` = 1000"), "{warnings:?}");
+    assert!(tensors(run.path(), STEPS) == expected);
+    // Its next checkpoints do not hold it.
+    assert_eq!(state(run.path(), STEPS)["config"]["schedule"]["steps"], 0);
 }
 
 /// What the average was of is left behind: one of another kind begins with the trained weights of that step.

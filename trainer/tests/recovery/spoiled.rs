@@ -1,6 +1,5 @@
 //! Runs whose weights come to hold what is no number, though every loss and gradient was one.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -8,11 +7,11 @@ use segue_collectives::local::Local;
 use segue_collectives::{Communicator, simulated};
 use segue_configs::Config;
 use segue_trainer::TrainError;
-use segue_trainer::checkpoint::{read_tensors, replace, write_tensors};
+use segue_trainer::checkpoint::{read_tensors, write_tensors};
 use segue_trainer::engine::{Better, Event, KeepBest, Outcome, train};
 use serde_json::json;
 
-use super::walk::{LANES, STEPS, Scale, Walk, config, end, folder, scale, state, tensors, walk};
+use super::walk::{LANES, STEPS, Scale, Walk, config, end, folder, rewrite, scale, state, tensors, walk};
 
 /// Trains with updates of the steps `spoils` that leave a NaN.
 fn go(
@@ -127,22 +126,14 @@ fn a_run_goes_back_to_its_best_evaluation_where_its_weights_are_spoiled() {
     assert!(matches!(error, Err(TrainError::Spoiled { .. })), "{error:?}");
 }
 
-/// Makes a file of the checkpoint of step `step` one that holds a NaN, with a manifest that fits: as a version without a look at it has written.
+/// Puts a NaN into a file of the checkpoint of step `step`, as a version has done that did not look for one.
 fn poison(dir: &Path, step: u64, file: &str) {
-    let checkpoint = dir.join(format!("checkpoints/step-{step:08}"));
-    let files: BTreeMap<String, Vec<u8>> = fs::read_dir(&checkpoint)
-        .unwrap()
-        .map(|entry| entry.unwrap())
-        .map(|entry| (entry.file_name().into_string().unwrap(), fs::read(entry.path()).unwrap()))
-        .collect();
-    let tensors: Vec<_> = read_tensors(&checkpoint.join(file)).unwrap().tensors.into_iter().collect();
-    let _ = tensors[0].1.view([-1]).get(0).fill_(f64::NAN);
-    replace(&checkpoint, |folder| {
-        let rest = files.iter().filter(|(name, _)| *name != "MANIFEST.json");
-        rest.for_each(|(name, bytes)| fs::write(folder.join(name), bytes).unwrap());
-        write_tensors(&folder.join(file), &tensors)
-    })
-    .unwrap();
+    rewrite(dir, step, |folder| {
+        let path = folder.join(file);
+        let tensors: Vec<_> = read_tensors(&path).unwrap().tensors.into_iter().collect();
+        let _ = tensors[0].1.view([-1]).get(0).fill_(f64::NAN);
+        write_tensors(&path, &tensors).unwrap();
+    });
 }
 
 #[test]

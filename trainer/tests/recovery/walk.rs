@@ -8,6 +8,7 @@ use segue_collectives::{Communicator, simulated};
 use segue_configs::Config;
 use segue_data_error::DataError;
 use segue_dataloader::Reader;
+use segue_trainer::checkpoint::{MANIFEST, replace};
 use segue_trainer::engine::{
     Better, Carry, Event, Family, FamilyReader, KeepBest, Labels, Learner, Loss, LossAs, Measures, Outcome,
     Place, Prepared, Share, Turn, Watch, train,
@@ -213,6 +214,21 @@ pub fn tensors(dir: &Path, step: u64) -> BTreeMap<String, Vec<u8>> {
 pub fn state(dir: &Path, step: u64) -> Value {
     let file = dir.join(format!("checkpoints/step-{step:08}/trainer_state.json"));
     serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap()
+}
+
+/// Changes files of the checkpoint of step `step`, whose manifest fits what they are then.
+pub fn rewrite(dir: &Path, step: u64, change: impl FnOnce(&Path)) {
+    let checkpoint = dir.join(format!("checkpoints/step-{step:08}"));
+    let entries = std::fs::read_dir(&checkpoint).unwrap().map(|entry| entry.unwrap());
+    let files: Vec<_> =
+        entries.map(|entry| (entry.file_name(), std::fs::read(entry.path()).unwrap())).collect();
+    replace(&checkpoint, |folder| {
+        let files = files.iter().filter(|(name, _)| name != MANIFEST);
+        files.for_each(|(name, bytes)| std::fs::write(folder.join(name), bytes).unwrap());
+        change(folder);
+        Ok(())
+    })
+    .unwrap();
 }
 
 pub fn folder() -> tempfile::TempDir {

@@ -94,6 +94,9 @@ mod tests {
         assert!(Bundle::open(&dir.path().join("model.ckpt")).is_ok());
         let odd = dir.path().join("weights");
         std::fs::rename(&new, &odd).unwrap();
+        // By its length, where no other file has it.
+        assert!(Bundle::open(&dir.path().join("model.ckpt")).is_ok());
+        std::fs::copy(&odd, dir.path().join("copy")).unwrap();
         assert_eq!(Bundle::open(&dir.path().join("model.ckpt")).err().unwrap().exit_code(), 66);
         assert!(Bundle::open(&odd).is_ok());
     }

@@ -1,7 +1,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use segue_data_error::DataError;
+use segue_data_error::{DataError, without_mark};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -140,5 +140,5 @@ fn json_files(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
 
 fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, DataError> {
     let text = segue_publish::read_regular(path).map_err(|e| DataError::read(path, e))?;
-    serde_json::from_slice(&text).map_err(|e| DataError::foreign(path, e.to_string()))
+    serde_json::from_slice(without_mark(&text)).map_err(|e| DataError::foreign(path, e.to_string()))
 }

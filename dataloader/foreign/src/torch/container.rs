@@ -65,11 +65,8 @@ fn open_zip(input: &SharedBytes) -> Result<Container, String> {
             return Err(format!("its entry {name} does not match its checksum"));
         }
         match key {
-            Some(key) => {
-                if storages.insert(key.to_string(), bytes).is_some() {
-                    return Err(format!("it has more than one {name}"));
-                }
-            }
+            Some(key) if storages.contains_key(key) => return Err(format!("it has more than one {name}")),
+            Some(key) => _ = storages.insert(key.to_string(), bytes),
             None if name == BYTE_ORDER_ENTRY && &bytes[..] != b"little" => {
                 return Err("it was written on a big-endian machine".into());
             }

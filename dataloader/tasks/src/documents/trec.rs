@@ -5,11 +5,11 @@ use std::fs;
 use std::path::Path;
 
 use ahash::AHashSet;
-use segue_data_error::DataError;
+use segue_data_error::{DataError, without_mark};
 
 use super::{Placed, RankedQuery};
 use crate::sieve::Sieve;
-use crate::table::{lines, without_bom};
+use crate::table::lines;
 
 /// Last field of the lines that are written: which system ranked.
 const TAG: &str = "segue";
@@ -73,7 +73,7 @@ fn read(
     let bytes = fs::read(path).map_err(|e| DataError::read(path, e))?;
     let mut seen = AHashSet::new();
     let mut named = Vec::new();
-    for (line, text) in lines(path, without_bom(&bytes), sieve)? {
+    for (line, text) in lines(path, without_mark(&bytes), sieve)? {
         let fields: Vec<&str> = text.split_whitespace().collect();
         let parsed =
             parse(&fields).and_then(|(query, document, grade)| match seen.insert((query, document)) {

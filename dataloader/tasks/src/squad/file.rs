@@ -1,7 +1,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use segue_data_error::DataError;
+use segue_data_error::{DataError, without_mark};
 use serde_json::value::RawValue;
 
 use super::raw::{File, NEARBY, RawParagraph, RawQuestion, locate};
@@ -9,7 +9,7 @@ use super::records::GoldAnswer;
 use crate::json::{Lines, without_place};
 use crate::labels::unscored;
 use crate::sieve::{Role, Sieve};
-use crate::table::{cell_of, without_bom};
+use crate::table::cell_of;
 
 const EMPTY: &str = "its context is empty";
 
@@ -65,7 +65,7 @@ impl FileReader<'_> {
     /// Whether a question has an answer is told by `is_impossible` or by its answers. Where neither is there, the others
     /// of the file decide: if none of them has an answer either, nothing is told.
     pub(super) fn read(&mut self, bytes: &[u8]) -> Result<Vec<ReadParagraph>, DataError> {
-        let bytes = without_bom(bytes);
+        let bytes = without_mark(bytes);
         let file: File = serde_json::from_slice(bytes).map_err(|e| {
             DataError::foreign(
                 self.path,

@@ -63,6 +63,11 @@ impl AddedWords {
         Some(&self.words[place].content)
     }
 
+    /// Whether one of them holds white space.
+    pub(crate) fn hold_space(&self) -> bool {
+        self.words.iter().any(|word| word.content.contains(char::is_whitespace))
+    }
+
     /// One more than the largest id.
     pub(crate) fn end(&self) -> usize {
         self.words.last().map_or(0, |word| word.id as usize + 1)

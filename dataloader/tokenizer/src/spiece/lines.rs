@@ -21,7 +21,7 @@ impl SentencePiece {
             }
             Some(normalization) => Cow::Owned(normalization.prepare_lines(text, &mut firsts)),
         };
-        let mut places = Places { firsts, found: Vec::new(), length: 0 };
+        let mut places = Places::of(firsts);
         let normalized = self.normalizer.normalize_traced(&prepared, &mut places);
         let mut places = places.found.into_iter().map(|place| self.with_space(&normalized, place)).peekable();
         self.for_each_token(&normalized, &mut |id, place| {
@@ -61,17 +61,28 @@ fn first_character(line: &str) -> Option<usize> {
 /// Finds places of a text in its normalised form.
 struct Places {
     /// The places, ascending.
-    firsts: Vec<usize>,
-    /// What has been found of them.
+    wanted: std::vec::IntoIter<usize>,
+    next: usize,
     found: Vec<usize>,
     /// Bytes of normalised text so far.
     length: usize,
 }
 
+impl Places {
+    /// Behind the last place.
+    const NONE: usize = usize::MAX;
+
+    fn of(wanted: Vec<usize>) -> Places {
+        let mut wanted = wanted.into_iter();
+        Places { next: wanted.next().unwrap_or(Places::NONE), wanted, found: Vec::new(), length: 0 }
+    }
+}
+
 impl Trace for Places {
     fn push(&mut self, bytes: usize, source: Range<usize>) {
-        while self.firsts.get(self.found.len()).is_some_and(|first| *first < source.end) {
+        while self.next < source.end {
             self.found.push(self.length);
+            self.next = self.wanted.next().unwrap_or(Places::NONE);
         }
         self.length += bytes;
     }

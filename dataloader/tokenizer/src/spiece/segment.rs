@@ -31,6 +31,8 @@ struct Best {
 }
 
 const NOT_REACHED: u32 = u32::MAX;
+/// Bytes of text after which the best segmentation so far is handed over: what is known of their places stays in the cache.
+const HELD: usize = 1024;
 
 impl Best {
     const NONE: Best = Best { id: 0, score: 0.0, begin: NOT_REACHED };
@@ -57,7 +59,7 @@ impl Segmenter {
         let mut window = Window::default();
         let (mut begin, mut furthest) = (0, 0);
         while begin < text.len() {
-            if begin == furthest {
+            if begin == furthest && begin - window.base >= HELD {
                 window.pass(begin, each);
             }
             let so_far = window.score(begin);

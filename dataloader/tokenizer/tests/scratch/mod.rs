@@ -1,7 +1,10 @@
-//! Text, and tokenizers trained on it without files.
+//! Text, tokenizers trained on it without files, and Pythons with public packages.
 #![allow(dead_code)]
 
 pub mod pieces;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use segue_tokenizer::{Counts, Tokenizer, TrainOptions, count_text, train_on_text};
 
@@ -33,4 +36,25 @@ pub fn train(text: &str, options: &TrainOptions) -> Tokenizer {
     count_text(text, options, &mut counts);
     let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
     train_on_text(counts, options, &pool).unwrap()
+}
+
+/// A file of the workspace, whichever crate is tested.
+pub fn in_workspace(file: &str) -> PathBuf {
+    let mut folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
+    folders.find_map(|folder| Some(folder.join(file)).filter(|path| path.exists())).unwrap()
+}
+
+/// A Python with the packages of `tests/peers/NAME.txt`, where they are installed.
+pub fn peer_python(name: &str) -> Option<String> {
+    let script = in_workspace("scripts/peers.sh");
+    let output = Command::new("bash").arg(script).args(["python", name]).output().ok()?;
+    let python = String::from_utf8_lossy(&output.stdout).trim().to_string();
+    if python.is_empty() {
+        segue_skip::skip(
+            segue_skip::Need::Peers,
+            format!("no Python of the peers `{name}` (scripts/peers.sh installs it)"),
+        );
+        return None;
+    }
+    Some(python)
 }

@@ -11,6 +11,8 @@ pub const USER_DEFINED: u8 = 4;
 pub const UNUSED: u8 = 5;
 
 const SPACE: &str = "▁";
+/// Characters of the longest piece.
+const LONGEST: usize = 8;
 
 /// A model without rules for characters.
 #[derive(Clone, Debug)]
@@ -78,6 +80,7 @@ impl Model {
 
     /// Ids of a text: those of its segmentation with the greatest sum of scores, of which runs of unknown characters are one.
     pub fn ids(&self, text: &str) -> Vec<u32> {
+        assert!(self.pieces.iter().all(|(text, _, _)| text.chars().count() <= LONGEST));
         let text = self.normalized(text);
         let scores = |kind| self.pieces.iter().filter(move |piece| piece.2 == kind).map(|piece| piece.1);
         let lowest = scores(NORMAL).fold(f32::MAX, f32::min);
@@ -96,7 +99,7 @@ impl Model {
         let mut ways: Vec<(f64, usize, usize)> = vec![(0.0, 0, 0)];
         for end in 1..borders.len() {
             let mut best: Option<(f64, usize, usize)> = None;
-            for begin in 0..end {
+            for begin in end.saturating_sub(LONGEST)..end {
                 let piece = known.get(&text[borders[begin]..borders[end]]).copied();
                 let lone = || (begin + 1 == end).then(|| (unknown, f64::from(lowest - 10.0)));
                 let Some((id, score)) = piece.or_else(lone) else { continue };

@@ -25,8 +25,9 @@ pub const NAMES: [&str; 4] =
     [WEIGHTS, "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"];
 /// Adam's moments in a checkpoint of this program's.
 pub const OPTIMIZER: &str = "optimizer.safetensors";
-/// Files that only that package's tokenizers read.
-const COMPANIONS: [&str; 3] = ["tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"];
+/// Files that only that package's tokenizers read; pieces are read here too, where no tokens are added to them.
+const COMPANIONS: [&str; 4] =
+    ["tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "spiece.model"];
 /// Keys of a Transformer-XL's `config.json` that no tensor shows and that change what is computed or trained.
 const TOLD: &[&str] =
     &["clamp_len", "dropatt", "dropout", "layer_norm_epsilon", "mem_len", "pre_lnorm", "same_length"];

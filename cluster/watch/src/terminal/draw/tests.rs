@@ -142,3 +142,29 @@ fn whatever_values_curves_have_is_drawn_or_said_to_be_left_out() {
         }
     }
 }
+
+/// Rows and reports come from files, and hold what somebody has written there.
+#[test]
+fn numbers_of_any_size_are_drawn() {
+    let mut odd = run("odd");
+    let values = [f64::MAX, f64::MIN, f64::MIN_POSITIVE, 0.0, -0.0, 1e-3, f64::INFINITY];
+    let curve: Vec<(u64, f64)> =
+        [0, 1, u64::MAX].iter().flat_map(|step| values.map(|value| (*step, value))).collect();
+    for name in ["train/loss", "train/tokens_per_s", "eval/loss"] {
+        odd.series.insert(name.into(), curve.clone());
+    }
+    (odd.step, odd.steps, odd.attempt, odd.superseded) = (u64::MAX, u64::MAX, u64::MAX, u64::MAX);
+    (odd.checkpoints, odd.updated) = (vec![u64::MAX], Some(f64::MIN));
+    let rank =
+        |rank, step, age_s| RankState { rank, step, age_s, resident: u64::MAX, ..RankState::default() };
+    let ranks = vec![rank(usize::MAX, u64::MAX, f64::MAX), rank(0, 0, f64::MIN)];
+    odd.ranks.seen = LiveRanks { attempt: u64::MAX, world_size: usize::MAX, written: f64::MIN, ranks };
+    let attempt =
+        |seconds| AttemptView { attempt: u64::MAX, seconds, from_step: u64::MAX, ..AttemptView::default() };
+    odd.attempts = [f64::MAX, f64::MIN, 0.0].map(attempt).to_vec();
+    for logarithmic in [false, true] {
+        for (width, height) in [(100, 24), (40, 60), (1, 1), (3, 20)] {
+            lines(&[odd.clone(), run("plain")], Screen { selected: 0, logarithmic }, width, height);
+        }
+    }
+}
