@@ -47,7 +47,7 @@ train() {
     local options=(--bind-to none)
     [[ $(id -u) -ne 0 ]] || options+=(--allow-run-as-root)
     (($(nproc) >= RANKS)) || options+=(--oversubscribe)
-    say "2/4 training 300 steps with $RANKS ranks into $DEMO/run: about 3 minutes on two cores"
+    say "2/4 training 200 steps with $RANKS ranks into $DEMO/run: about 3 minutes on two cores"
     mpirun -n $RANKS "${options[@]}" "$SEGUE" pretrain --config configs/recipes/demo.toml \
         run.dir=$DEMO/run data.corpus=$DEMO/corpus
 }
