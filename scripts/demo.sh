@@ -53,7 +53,7 @@ train() {
 }
 
 evaluate() {
-    say "3/4 evaluating on the validation part: about 15 seconds"
+    say "3/4 evaluating on the validation part: about half a minute"
     "$SEGUE" eval --model $DEMO/run --split valid
 }
 
