@@ -21,9 +21,9 @@ const MARK: &str = "__restore_rt";
 const MOST_CALLS: usize = 128;
 /// No thread is asked.
 const NOBODY: i32 = 0;
-/// A thread is telling.
+/// The asked thread is writing its calls.
 const TELLING: i32 = -1;
-/// A thread has told.
+/// The asked thread's calls are complete.
 const TOLD: i32 = -2;
 
 /// The thread that is asked, or how far it is.

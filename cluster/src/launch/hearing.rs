@@ -77,7 +77,7 @@ pub async fn lines(
 pub struct Ear {
     /// What ranks of the attempt say first.
     pub token: String,
-    /// Who is told. Connections of strangers do not hold it open.
+    /// Receivers of events. Connections of strangers do not hold it open.
     pub heard: WeakUnboundedSender<Heard>,
     /// Whether ranks are asked how they stand.
     pub wants_to_know: Arc<AtomicBool>,
@@ -105,7 +105,7 @@ pub async fn listen(stream: TcpStream, place: Place, ear: Ear) {
     let _ = heard.send(Heard::Left(rank));
 }
 
-/// The next line of a connection; `None` where it ends, or is none of a rank's.
+/// Next line of a connection; `None` at its end, or where no rank can have sent it.
 async fn message<T: DeserializeOwned>(lines: &mut (impl AsyncBufRead + Unpin)) -> Option<T> {
     let mut line = Vec::new();
     lines.take(LONGEST_LINE as u64).read_until(b'\n', &mut line).await.ok()?;

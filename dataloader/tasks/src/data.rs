@@ -51,7 +51,7 @@ pub struct Split {
 }
 
 impl Split {
-    /// Whether it is told of any record what is right.
+    /// Whether any record has a label.
     pub fn is_told(&self) -> bool {
         match &self.records {
             Records::Rows(rows) => rows.iter().any(|row| row.gold != Target::Unknown),

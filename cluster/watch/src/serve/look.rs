@@ -1,4 +1,4 @@
-//! What is told of runs at one time: texts that are made once, whoever asks, however many.
+//! Snapshots of runs as text, rendered once for all clients.
 
 use std::sync::{Arc, OnceLock};
 use std::thread;
