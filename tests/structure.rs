@@ -95,6 +95,47 @@ fn what_lies_in_a_run_folder_is_written_by_the_routines_that_follow_no_link() {
     assert_eq!(found, allowed);
 }
 
+#[test]
+fn what_others_may_have_made_is_read_as_regular_files_alone() {
+    // `segue_publish` has the routines: `open_regular`, `read_regular`. A pipe or a device in their place would be waited for, or never end.
+    const WORDS: [&str; 4] = ["File::open(", "fs::read(", "fs::read_to_string(", "io::read_to_string("];
+    let found: BTreeSet<_> = ["launcher", "cluster", "trainer", "dataloader", "configs"]
+        .into_iter()
+        .flat_map(|folder| holders(folder, &WORDS))
+        .map(|(path, _)| path)
+        .collect();
+    let allowed = [
+        // The kernel's own files.
+        "cluster/door/src/lib.rs",
+        "cluster/src/environment.rs",
+        "cluster/src/launch/pulse.rs",
+        "cluster/src/signals.rs",
+        "cluster/src/stacks.rs",
+        "launcher/src/commands/doctor/host.rs",
+        "launcher/src/memory.rs",
+        "launcher/src/output.rs",
+        "launcher/src/pulse.rs",
+        "trainer/src/report/tensorboard.rs",
+        // What a command line names may be a pipe: texts, lists, recipes, templates, host files.
+        "cluster/src/batch.rs",
+        "configs/src/merge.rs",
+        "dataloader/src/input/expand.rs",
+        "dataloader/src/input/source.rs",
+        "launcher/src/commands/batch.rs",
+        "launcher/src/commands/bench/mod.rs",
+        "launcher/src/commands/convert.rs",
+        "launcher/src/commands/launch/mod.rs",
+        // What this process has just written; folders that are locked or flushed; a test.
+        "dataloader/publish/src/disk.rs",
+        "dataloader/publish/src/faults.rs",
+        "dataloader/publish/src/file.rs",
+        "dataloader/publish/src/folder.rs",
+        "dataloader/src/shard/writer.rs",
+        "launcher/src/reference/mod.rs",
+    ];
+    assert_eq!(found, allowed.map(String::from).into_iter().collect());
+}
+
 /// Modules of the trainer, and which each uses.
 fn uses() -> BTreeMap<String, BTreeSet<String>> {
     let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use segue_configs::{Config, SinkKind};
 use segue_publish::{Claim, claim, make_own_folder, open_lock, read_regular_text};
 use segue_trainer::TrainError;
+use segue_trainer::checkpoint::CHECKPOINTS;
 use segue_trainer::report::{
     CsvFile, EventFile, GoesOn, MetricRow, MetricsFile, MlflowRun, MlflowStore, Sink,
 };
@@ -74,10 +75,52 @@ impl Write for LogFile {
 /// How long a look at a lock takes at most.
 const LOOKS: Duration = Duration::from_millis(500);
 
-/// Takes the run folder for this job: two jobs in one folder would overwrite each other. The lock goes
-/// with the process, however it ends.
+/// What a job holds while it trains in a run folder. It goes with the process, however that ends.
+pub struct RunLock {
+    _run: File,
+    /// Of a folder of checkpoints that was there before. Nobody else takes one that this run makes: see `owner_of`.
+    _checkpoints: Option<File>,
+}
+
+/// Takes the run folder for this job, and the folder of its checkpoints, which may be a link: two jobs in one folder would overwrite each other.
+pub fn lock_run(run: &Path) -> Result<RunLock, Failure> {
+    let of_run = lock(run)?;
+    let checkpoints = run.join(CHECKPOINTS);
+    if !checkpoints.is_dir() {
+        return Ok(RunLock { _run: of_run, _checkpoints: None });
+    }
+    let owner = owner_of(run, &checkpoints);
+    if let Some(other) = owner.map_err(|e| Failure::cannot_write(&checkpoints, &e, "run.dir"))? {
+        let message = format!(
+            "{} is a link to the checkpoints of another run, {}, of which some would be removed\nhint: remove the link; \
+             train.init_from begins with the weights of another run",
+            checkpoints.display(),
+            other.display()
+        );
+        return Err(Failure::new(CANNOT_CREATE, message));
+    }
+    Ok(RunLock { _run: of_run, _checkpoints: Some(take(&checkpoints, run)?) })
+}
+
+/// The other run that the folder of checkpoints belongs to which a link in `run` leads to, if there is one.
+fn owner_of(run: &Path, checkpoints: &Path) -> io::Result<Option<PathBuf>> {
+    let (run, place) = (fs::canonicalize(run)?, fs::canonicalize(checkpoints)?);
+    let owner = place.parent().filter(|owner| *owner != run && place.ends_with(CHECKPOINTS));
+    Ok(owner.filter(|owner| owner.join("config.json").is_file()).map(PathBuf::from))
+}
+
+/// Takes the folder `run` for this process.
 pub fn lock(run: &Path) -> Result<File, Failure> {
-    lock_in(run, run)
+    refuse_model(run)?;
+    fs::create_dir_all(run).map_err(|e| Failure::cannot_write(run, &e, "run.dir"))?;
+    take(run, run)
+}
+
+/// Takes the folder `folder` of a run for this process: that of its supervisor is another one than its own.
+pub fn lock_in(folder: &Path, run: &Path) -> Result<File, Failure> {
+    refuse_model(run)?;
+    make_own_folder(folder).map_err(|e| Failure::cannot_write(folder, &e, "run.dir"))?;
+    take(folder, run)
 }
 
 /// Refuses a folder with a `config.json` that is not a run's: the run's own would take the place of what says which model lies there.
@@ -95,12 +138,10 @@ fn refuse_model(run: &Path) -> Result<(), Failure> {
     Err(Failure::new(CANNOT_CREATE, message))
 }
 
-/// Takes the folder `folder` of the run for this process, alike: that of its supervisor is another one than its own.
-pub fn lock_in(folder: &Path, run: &Path) -> Result<File, Failure> {
-    refuse_model(run)?;
+/// Takes the lock in `folder` for a job that trains in `run`.
+fn take(folder: &Path, run: &Path) -> Result<File, Failure> {
     let path = folder.join("lock");
     let open = || {
-        if folder == run { fs::create_dir_all(run) } else { make_own_folder(folder) }?;
         let file = open_lock(&path)?;
         // It may be a link to where there are locks.
         let place = fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
@@ -116,7 +157,7 @@ pub fn lock_in(folder: &Path, run: &Path) -> Result<File, Failure> {
             (Claim::Taken, _) => {
                 let message = format!(
                     "another job is training in {}\nhint: wait for it, or choose another run.dir",
-                    run.display()
+                    if folder.is_symlink() { folder } else { run }.display()
                 );
                 return Err(Failure::new(CANNOT_CREATE, message));
             }
@@ -425,6 +466,35 @@ mod tests {
         lock_in(&run.join("linked"), &run).unwrap_err();
         assert_eq!(fs::read_to_string(&mine).unwrap(), "mine");
         assert_eq!(fs::read_dir(&other).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn checkpoints_behind_a_link_are_locked_and_never_those_of_another_run() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = |name: &str| dir.path().join(name);
+        let link = |to: &Path, run: &str| {
+            fs::create_dir_all(place(run)).unwrap();
+            std::os::unix::fs::symlink(to, place(run).join(CHECKPOINTS)).unwrap();
+        };
+        fs::create_dir_all(place("disk")).unwrap();
+        link(&place("disk"), "one");
+        link(&place("disk"), "two");
+        let one = lock_run(&place("one")).unwrap();
+        let refused = lock_run(&place("two")).err().unwrap();
+        assert!(refused.message.starts_with("another job is training in"), "{}", refused.message);
+        drop(one);
+        lock_run(&place("two")).unwrap();
+
+        fs::create_dir_all(place("other").join(CHECKPOINTS)).unwrap();
+        fs::write(place("other/config.json"), r#"{"train": {}}"#).unwrap();
+        link(&place("other").join(CHECKPOINTS), "three");
+        let refused = lock_run(&place("three")).err().unwrap();
+        assert!(refused.message.contains("is a link to the checkpoints of another run"), "{}", refused.message);
+        assert_eq!(refused.code, CANNOT_CREATE);
+        assert!(!place("other").join(CHECKPOINTS).join("lock").exists());
+        // A link to the whole run is another name for it.
+        std::os::unix::fs::symlink(place("other"), place("same")).unwrap();
+        lock_run(&place("same")).unwrap();
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! What surrounds every training, whatever is trained: settings of the process, checks before the first step, lock, logs, reports.
 
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
@@ -20,7 +19,7 @@ use crate::hang;
 use crate::memory;
 use crate::output::Output;
 use crate::reporter::Reporter;
-use crate::run_folder::{lock, start_log};
+use crate::run_folder::{RunLock, lock_run, start_log};
 
 /// Refuses a run without a folder, by its `run.dir`.
 pub fn check_run_dir(dir: &Path) -> Result<(), Failure> {
@@ -68,7 +67,7 @@ pub struct Training<'a> {
     preemption: Preemption,
     comm: &'a dyn Communicator,
     out: &'a Output,
-    _lock: Option<File>,
+    _lock: Option<RunLock>,
 }
 
 impl<'a> Training<'a> {
@@ -96,7 +95,7 @@ impl<'a> Training<'a> {
             job.check_data()?;
         }
         let run = Path::new(&config.run.dir);
-        let _lock = if comm.rank() == 0 { Some(lock(run)?) } else { None };
+        let _lock = if comm.rank() == 0 { Some(lock_run(run)?) } else { None };
         start_log(run, comm.rank(), config.log.trace_steps > 0)?;
         Ok(Self { compute, hosts, preemption, comm, out, _lock })
     }

@@ -1,11 +1,11 @@
 //! Files of one record a line.
 
-use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::str::FromStr;
 
 use segue_data_error::{DataError, without_mark};
+use segue_publish::open_regular;
 
 /// [`each_line`] without the empty ones.
 pub(crate) fn each_record(
@@ -20,7 +20,7 @@ pub(crate) fn each_line(
     path: &Path,
     mut take: impl FnMut(u64, &str) -> Result<(), String>,
 ) -> Result<(), DataError> {
-    let file = File::open(path).map_err(|e| DataError::read(path, e))?;
+    let file = open_regular(path).map_err(|e| DataError::read(path, e))?;
     let mut reader = BufReader::with_capacity(1 << 16, file);
     let (mut line, mut number) = (Vec::new(), 0);
     loop {

@@ -92,7 +92,7 @@ fn open_with(path: &Path, flags: OFlags) -> io::Result<File> {
     let file = File::from(open(path, flags, Mode::from_raw_mode(MODE))?);
     match file.metadata()? {
         found if found.is_file() => Ok(file),
-        found if found.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
+        found if found.is_dir() => Err(rustix::io::Errno::ISDIR.into()),
         _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file")),
     }
 }

@@ -1,8 +1,8 @@
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 
 use segue_data_error::DataError;
+use segue_publish::read_regular;
 use segue_tokenizer::TrainOptions;
 use serde::{Deserialize, Serialize};
 
@@ -62,7 +62,7 @@ impl Plan {
 
     /// The plan of the build that was interrupted in this folder, if there is one that can be read.
     pub(crate) fn read(scratch: &Path) -> Option<Plan> {
-        serde_json::from_slice(&fs::read(scratch.join(PLAN_FILE)).ok()?).ok()
+        serde_json::from_slice(&read_regular(scratch.join(PLAN_FILE)).ok()?).ok()
     }
 
     pub(crate) fn write(&self, scratch: &Path) -> Result<(), DataError> {

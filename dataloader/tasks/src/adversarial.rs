@@ -1,9 +1,9 @@
 //! AdvGLUE: rows of five GLUE tasks, perturbed to mislead models trained on them. Scored, never trained on.
 
 use std::collections::BTreeMap;
-use std::fs;
 
 use segue_data_error::{DataError, without_mark};
+use segue_publish::read_regular;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -105,7 +105,7 @@ impl Adversarial {
         let folder = request.folder();
         let found = first_there(&folder.join(FOLDER), FILES).or_else(|| first_there(folder, FILES));
         let path = found.ok_or_else(|| request.missing(folder, FILES))?;
-        let bytes = fs::read(&path).map_err(|e| DataError::read(&path, e))?;
+        let bytes = read_regular(&path).map_err(|e| DataError::read(&path, e))?;
         let fingerprint = blake3::hash(&bytes).to_hex().to_string();
         let text = without_mark(&bytes);
         let file: BTreeMap<String, &RawValue> = serde_json::from_slice(text).map_err(|e| {

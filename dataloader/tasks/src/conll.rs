@@ -1,11 +1,11 @@
 //! Labels of words in the layout of the CoNLL tasks: one word per line with its label in the last column, a blank
 //! line between sentences.
 
-use std::fs;
 use std::path::Path;
 
 use segue_configs::counted;
 use segue_data_error::{DataError, without_mark};
+use segue_publish::read_regular;
 use segue_tokenizer::{Encoder, TokenizerKind};
 
 use super::data::{Records, Split, TaggedSentence, TaskData};
@@ -73,7 +73,7 @@ pub(super) fn open(request: &Request<'_>) -> Result<TaskData, DataError> {
 
 /// The labels of the training file, sorted, `O` first.
 fn collected(request: &Request<'_>, path: &Path) -> Result<Labels, DataError> {
-    let bytes = fs::read(path).map_err(|e| DataError::read(path, e))?;
+    let bytes = read_regular(path).map_err(|e| DataError::read(path, e))?;
     let sentences = sentences(path, &bytes, true, &mut request.sieve())?;
     let labels = Labels::of_training(sentences.iter().flat_map(Sentence::told));
     let mut names = labels.map_err(|(line, why)| DataError::line(path, line, why))?.names;
@@ -82,7 +82,7 @@ fn collected(request: &Request<'_>, path: &Path) -> Result<Labels, DataError> {
 }
 
 fn read(request: &Request<'_>, name: &str, path: &Path, labels: &Labels) -> Result<Split, DataError> {
-    let bytes = fs::read(path).map_err(|e| DataError::read(path, e))?;
+    let bytes = read_regular(path).map_err(|e| DataError::read(path, e))?;
     let mut sieve = request.sieve_of(name);
     let mut sentences = sentences(path, &bytes, name != "test", &mut sieve)?;
     if sieve.role() != Role::Learnt {

@@ -1,9 +1,9 @@
 //! DREAM: one JSON file per split, a list of dialogues with their questions.
 
-use std::fs;
 use std::path::Path;
 
 use segue_data_error::{DataError, without_mark};
+use segue_publish::read_regular;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -43,7 +43,7 @@ pub(super) fn open(request: &Request<'_>) -> Result<TaskData, DataError> {
 }
 
 fn read(request: &Request<'_>, name: &str, path: &Path) -> Result<Split, DataError> {
-    let bytes = fs::read(path).map_err(|e| DataError::read(path, e))?;
+    let bytes = read_regular(path).map_err(|e| DataError::read(path, e))?;
     let mut sieve = request.sieve_of(name);
     let articles = articles(path, &bytes, &mut sieve)?;
     split_of(request, name, path, &articles, blake3::hash(&bytes).to_hex().to_string(), sieve)

@@ -1,16 +1,16 @@
 //! Files of tasks as people keep them: as they are, compressed, or in columns.
 
-use std::fs;
 use std::io::Read;
 use std::path::Path;
 
 use flate2::read::MultiGzDecoder;
 use segue_columnar::{Format, table_lines};
 use segue_data_error::DataError;
+use segue_publish::read_regular;
 
 /// What a file holds: that of a `.gz` or `.zst` decompressed, that of Parquet and Arrow as JSON lines.
 pub(super) fn read_unpacked(path: &Path) -> Result<Vec<u8>, DataError> {
-    let bytes = fs::read(path).map_err(|e| DataError::read(path, e))?;
+    let bytes = read_regular(path).map_err(|e| DataError::read(path, e))?;
     if Format::of(path).is_some() {
         return table_lines(path, bytes);
     }

@@ -1,9 +1,9 @@
 //! RACE (Yang 2019, §2.2.3): a folder a split, in it `high` and `middle`, in them a JSON file an article.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use segue_data_error::{DataError, without_mark};
+use segue_publish::read_regular;
 use serde::Deserialize;
 
 use super::data::{Split, TaskData};
@@ -54,7 +54,7 @@ fn read(request: &Request<'_>, split: &str) -> Result<Split, DataError> {
     let mut hasher = blake3::Hasher::new();
     let mut articles = Vec::with_capacity(files.len());
     for (level, path) in files {
-        let bytes = fs::read(&path).map_err(|e| DataError::read(&path, e))?;
+        let bytes = read_regular(&path).map_err(|e| DataError::read(&path, e))?;
         hasher.update(&bytes);
         let article = article(&path, level, &bytes);
         if let Some(article) = sieve.keep(article)?

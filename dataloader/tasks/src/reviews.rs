@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use segue_data_error::{DataError, without_mark};
+use segue_publish::read_regular;
 
 use super::data::{Split, TaskData};
 use super::example::{Kind, Target};
@@ -52,7 +53,7 @@ fn read(request: &Request<'_>, labels: &Labels, name: &str, split: &Path) -> Res
     for label in LABELS {
         let gold = labels.number(label).map_err(DataError::Usage)?;
         for path in text_files(&split.join(label))? {
-            let bytes = fs::read(&path).map_err(|e| DataError::read(&path, e))?;
+            let bytes = read_regular(&path).map_err(|e| DataError::read(&path, e))?;
             let index = format!("{label}/{}", path.file_stem().unwrap_or_default().to_string_lossy());
             hasher.update(index.as_bytes()).update(&bytes);
             let text = match String::from_utf8(without_mark(&bytes).to_vec()) {

@@ -1,7 +1,7 @@
-use std::fs;
 use std::path::Path;
 
 use segue_data_error::{DataError, without_mark};
+use segue_publish::read_regular;
 
 use super::added;
 use super::bytes::ByteTokenizer;
@@ -67,7 +67,7 @@ fn vocabulary_of(path: &Path) -> Result<Vocabulary, DataError> {
     if extension.as_deref().is_some_and(|extension| PYTHON.contains(&extension)) {
         return import_vocabulary(path);
     }
-    let content = fs::read(path).map_err(|e| DataError::read(path, e))?;
+    let content = read_regular(path).map_err(|e| DataError::read(path, e))?;
     if PICKLED.iter().any(|start| content.starts_with(start)) {
         return import_vocabulary(path);
     }

@@ -1,9 +1,9 @@
 //! The files with which Hugging Face's pipelines cut text as a fine-tuned model of this program is given it.
 
-use std::fs;
 use std::path::Path;
 
 use segue_data_error::without_mark;
+use segue_publish::read_regular;
 use serde_json::{Map, Value, json};
 
 use super::added::AddedWords;
@@ -21,7 +21,7 @@ const ROLES: [(&str, &str); 4] =
 
 /// Tokens of the longest sequence that the tokenizer in a folder of another program's layout is used for, where it says so.
 pub fn longest_sequence(dir: &Path) -> Option<usize> {
-    let text = fs::read(dir.join(HUGGING_FACE_CONFIG)).ok()?;
+    let text = read_regular(dir.join(HUGGING_FACE_CONFIG)).ok()?;
     let config: Value = serde_json::from_slice(without_mark(&text)).ok()?;
     // Where there is no limit, the package says 10^30.
     usize::try_from(config["model_max_length"].as_u64()?).ok()

@@ -2,6 +2,7 @@ use std::fs;
 use std::path::Path;
 
 use segue_data_error::{DataError, without_mark};
+use segue_publish::read_regular;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -186,7 +187,7 @@ impl Tokenizer {
         if !path.exists() {
             return load_foreign_folder(dir, false);
         }
-        let text = fs::read(&path).map_err(|e| DataError::read(&path, e))?;
+        let text = read_regular(&path).map_err(|e| DataError::read(&path, e))?;
         let manifest: Manifest =
             serde_json::from_slice(&text).map_err(|e| DataError::tokenizer(&path, e.to_string()))?;
         if manifest.format != FORMAT || manifest.version != VERSION {
@@ -263,7 +264,7 @@ fn read_checked(dir: &Path, manifest: &Manifest, name: &str) -> Result<Vec<u8>, 
     let Some(expected) = manifest.files.iter().find(|file| file.name == name) else {
         return Err(DataError::tokenizer(dir, format!("{TOKENIZER_FILE} does not list {name}")));
     };
-    let content = fs::read(&path).map_err(|e| DataError::read(&path, e))?;
+    let content = read_regular(&path).map_err(|e| DataError::read(&path, e))?;
     if blake3::hash(&content).to_hex().as_str() != expected.blake3 {
         return Err(DataError::tokenizer(
             &path,
@@ -300,7 +301,7 @@ fn load_foreign_folder(dir: &Path, is_xlnet: bool) -> Result<Tokenizer, DataErro
 
 /// A SentencePiece model from its file.
 pub(crate) fn read_pieces(path: &Path) -> Result<SentencePiece, DataError> {
-    let content = fs::read(path).map_err(|e| DataError::read(path, e))?;
+    let content = read_regular(path).map_err(|e| DataError::read(path, e))?;
     SentencePiece::from_bytes(content).map_err(|why| DataError::tokenizer(path, why))
 }
 
@@ -331,6 +332,6 @@ pub(crate) fn read_object(path: &Path) -> Result<Value, DataError> {
     if !path.is_file() {
         return Ok(Value::Null);
     }
-    let text = fs::read(path).map_err(|e| DataError::read(path, e))?;
+    let text = read_regular(path).map_err(|e| DataError::read(path, e))?;
     serde_json::from_slice(without_mark(&text)).map_err(|e| DataError::tokenizer(path, e.to_string()))
 }

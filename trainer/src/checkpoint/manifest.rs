@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::fs::{self, File};
+use std::fs;
 use std::io::Read;
 use std::path::Path;
 
+use segue_publish::{open_regular, read_regular};
 use serde::{Deserialize, Serialize};
 
 use super::contents::AVERAGES;
@@ -68,7 +69,7 @@ impl Manifest {
     /// Reads the manifest of `folder`, and no file that it lists.
     pub(crate) fn read(folder: &Path) -> Result<Self, TrainError> {
         let path = folder.join(MANIFEST);
-        let text = fs::read(&path).map_err(read_error(&path))?;
+        let text = read_regular(&path).map_err(read_error(&path))?;
         let damaged = |what: String| TrainError::Damaged { path: path.clone(), what };
         let manifest: Manifest = serde_json::from_slice(&text).map_err(|e| damaged(e.to_string()))?;
         if manifest.version != VERSION {
@@ -132,7 +133,7 @@ impl Manifest {
 impl FileRecord {
     /// What is to be said of the file at `path`. It is read once, and hashed on all cores.
     pub(crate) fn of(path: &Path) -> Result<Self, TrainError> {
-        let mut file = File::open(path).map_err(read_error(path))?;
+        let mut file = open_regular(path).map_err(read_error(path))?;
         let mut hasher = blake3::Hasher::new();
         let mut buffer = Vec::new();
         loop {

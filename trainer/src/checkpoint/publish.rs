@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use segue_configs::CheckpointConfig;
-use segue_publish::{FreshFolder, clean_up, replace_link};
+use segue_publish::{FreshFolder, clean_up, read_regular, replace_link};
 use serde_json::Value;
 
 use super::contents::STATE;
@@ -136,7 +136,7 @@ fn remove_old(folder: &Path, stay: Stay) -> Result<Option<TrainError>, TrainErro
 
 /// The step of the best evaluation as the checkpoint of step `step` knows it; `None` where it knows none, or cannot be read.
 fn best_at(folder: &Path, step: u64) -> Option<u64> {
-    let state = fs::read(folder.join(name_of(step)).join(STATE)).ok()?;
+    let state = read_regular(folder.join(name_of(step)).join(STATE)).ok()?;
     serde_json::from_slice::<Value>(&state).ok()?["guard"]["step"].as_u64()
 }
 
@@ -150,10 +150,14 @@ pub fn replace(path: &Path, fill: impl FnOnce(&Path) -> Result<(), TrainError>) 
     publish_with_manifest(FreshFolder::replacing(path)?, fill)
 }
 
-/// Removes a folder, its manifest first: half removed, it does not count as a checkpoint.
+/// Removes a folder, its manifest first: half removed, it does not count as a checkpoint. Of a link to one, which may lie in an archive, the link
+/// alone goes.
 fn remove_folder(path: &Path) -> Result<(), TrainError> {
     let remove = || -> std::io::Result<()> {
         segue_faults::io("checkpoint.prune")?;
+        if path.is_symlink() {
+            return fs::remove_file(path);
+        }
         match fs::remove_file(path.join(MANIFEST)) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e),
             _ => {}
@@ -475,6 +479,42 @@ mod tests {
         let steps: Vec<u64> = list(dir.path()).unwrap().into_iter().map(|(s, _)| s).collect();
         assert_eq!(steps, [3, 4]);
         assert_eq!(fs::read_link(dir.path().join(LATEST)).unwrap(), Path::new("step-00000004"));
+    }
+
+    #[test]
+    fn of_links_to_checkpoints_the_links_alone_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let (folder, archive) = (dir.path().join("checkpoints"), dir.path().join("archive"));
+        fs::create_dir(&archive).unwrap();
+        let name = |step: u64| format!("step-{step:08}");
+        let stow = |step: u64| {
+            fs::rename(folder.join(name(step)), archive.join(name(step))).unwrap();
+            std::os::unix::fs::symlink(archive.join(name(step)), folder.join(name(step))).unwrap();
+        };
+        let publish = |step: u64| publish(&folder, &name(step), KEEP, touch).unwrap();
+        // One that is pruned, one of the same step that is replaced, and a damaged one that is set aside and goes at last.
+        publish(1);
+        stow(1);
+        publish(2);
+        stow(2);
+        publish(2);
+        assert!(!folder.join(name(2)).is_symlink());
+        publish(3);
+        assert!(folder.join(name(1)).symlink_metadata().is_err());
+        for step in 4..=8 {
+            publish(step);
+            stow(step);
+            fs::write(archive.join(name(step)).join("f"), "damaged").unwrap();
+            let (found, _) = find_and_set_aside(&folder, &mut check_alone).unwrap().unwrap();
+            assert_eq!(found, folder.join(name(3)));
+        }
+        assert_eq!(numbered(&folder, "damaged-step-").unwrap().len(), SET_ASIDE);
+        for step in [1, 2] {
+            Manifest::verify(&archive.join(name(step))).unwrap();
+        }
+        for step in 4..=8 {
+            assert!(archive.join(name(step)).join(MANIFEST).is_file());
+        }
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! Tensors in safetensors files.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -10,6 +9,7 @@ use segue_foreign::{
     ElementType, SafetensorsEntry, SafetensorsFile, SafetensorsTensor, SharedBytes, write_safetensors,
 };
 use segue_publish::FreshFile;
+use segue_publish::open_regular;
 use tch::{Device, Kind, Tensor};
 
 use super::files::{read_error, write_error};
@@ -70,7 +70,7 @@ pub(crate) struct MappedTensors {
 
 /// Maps a safetensors file and reads its header.
 pub(crate) fn map_tensors(path: &Path) -> Result<MappedTensors, TrainError> {
-    let bytes = File::open(path).and_then(SharedBytes::of_file).map_err(read_error(path))?;
+    let bytes = open_regular(path).and_then(SharedBytes::of_file).map_err(read_error(path))?;
     match SafetensorsFile::from_bytes(&bytes) {
         Ok(file) => Ok(MappedTensors { path: path.into(), file }),
         Err(what) => Err(TrainError::Damaged { path: path.into(), what }),

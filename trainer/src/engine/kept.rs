@@ -1,10 +1,10 @@
 //! The best model of a run as it lies in the run's folder: what it says of itself, and how a run that goes on finds it.
 
-use std::fs;
 use std::path::Path;
 
 use segue_collectives::Communicator;
 use segue_configs::Config;
+use segue_publish::read_regular;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -66,7 +66,7 @@ fn look(folder: &Path) -> Lying {
     }
     match refusal(verify_model(folder)) {
         Ok(None) => {
-            let said = fs::read(folder.join(METRICS)).ok();
+            let said = read_regular(folder.join(METRICS)).ok();
             said.and_then(|said| serde_json::from_slice(&said).ok()).map_or(Lying::Unnamed, Lying::Of)
         }
         Ok(Some(why)) => Lying::Lost(why),
@@ -76,6 +76,8 @@ fn look(folder: &Path) -> Lying {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::checkpoint::{WEIGHTS, replace};
 

@@ -1,10 +1,10 @@
 //! What a run is besides its tensors.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 
 use segue_configs::Config;
+use segue_publish::read_regular;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tch::Device;
@@ -275,7 +275,7 @@ impl TrainState {
         device: Device,
     ) -> Result<(Self, Vec<String>), TrainError> {
         let file = path.join(STATE);
-        let text = fs::read(&file).map_err(read_error(&file))?;
+        let text = read_regular(&file).map_err(read_error(&file))?;
         let state: TrainState = serde_json::from_slice(&text)
             .map_err(|e| TrainError::Damaged { path: file.clone(), what: e.to_string() })?;
         if state.version != STATE_VERSION {
@@ -335,6 +335,8 @@ pub(super) fn kind_of(device: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::super::best::Rating;
+    use std::fs;
+
     use super::*;
     use crate::families::MODELS;
 

@@ -1,10 +1,11 @@
 //! The folder of a run, read again and again into one [`RunView`].
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use segue_publish::{open_regular, read_regular};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -298,7 +299,7 @@ fn is_live(ranks: &LiveRanks, heard: &mut Option<(f64, Option<Instant>)>) -> boo
 
 /// Whether a job trains in the run folder, as far as its lock tells.
 pub fn is_held(run: &Path) -> bool {
-    let lock = File::open(run.join("lock"));
+    let lock = open_regular(run.join("lock"));
     lock.is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(fs::TryLockError::WouldBlock)))
 }
 
@@ -349,7 +350,7 @@ impl<T: DeserializeOwned> Watched<T> {
         if length > LARGEST {
             return Err(format!("{length} bytes, more than any of this program's"));
         }
-        let text = fs::read(&self.path).map_err(|error| error.to_string())?;
+        let text = read_regular(&self.path).map_err(|error| error.to_string())?;
         serde_json::from_slice(&text).map_err(|error| error.to_string())
     }
 }

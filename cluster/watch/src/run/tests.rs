@@ -1,5 +1,6 @@
 //! Folders of runs as they are while a run lives, after it was started again, and after its end.
 
+use std::fs::File;
 use std::io::Write;
 
 use serde_json::json;

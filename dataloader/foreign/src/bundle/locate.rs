@@ -2,6 +2,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use segue_data_error::DataError;
+use segue_publish::read_regular_text;
 
 use super::shard_suffix;
 
@@ -57,7 +58,7 @@ fn only(found: Vec<PathBuf>, path: &Path) -> Result<Option<PathBuf>, DataError> 
 
 fn index_of_folder(folder: &Path) -> Result<PathBuf, DataError> {
     let pointer = folder.join("checkpoint");
-    if let Ok(text) = fs::read_to_string(&pointer)
+    if let Ok(text) = read_regular_text(&pointer)
         && let Some(name) = text.lines().find_map(|line| line.trim().strip_prefix("model_checkpoint_path:"))
     {
         // It may name the folder the checkpoint was written in long ago.

@@ -1,11 +1,11 @@
 //! The text formats of TREC: relevance judgements (qrels) and runs, fields between white space.
 
 use std::fmt::Write;
-use std::fs;
 use std::path::Path;
 
 use ahash::AHashSet;
 use segue_data_error::{DataError, without_mark};
+use segue_publish::read_regular;
 
 use super::{Placed, RankedQuery};
 use crate::sieve::Sieve;
@@ -70,7 +70,7 @@ fn read(
     sieve: &mut Sieve,
     parse: impl for<'a> Fn(&[&'a str]) -> Result<(&'a str, &'a str, i64), String>,
 ) -> Result<NamedDocuments, DataError> {
-    let bytes = fs::read(path).map_err(|e| DataError::read(path, e))?;
+    let bytes = read_regular(path).map_err(|e| DataError::read(path, e))?;
     let mut seen = AHashSet::new();
     let mut named = Vec::new();
     for (line, text) in lines(path, without_mark(&bytes), sieve)? {
@@ -107,6 +107,8 @@ pub fn write_run(queries: &[RankedQuery], ranked: &[Vec<Placed>], path: &Path) -
 #[cfg(test)]
 mod tests {
     use super::super::Candidate;
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -3,6 +3,7 @@ use std::path::Path;
 use rayon::prelude::*;
 use segue_configs::TaskConfig;
 use segue_data_error::DataError;
+use segue_publish::read_regular;
 use segue_tokenizer::{Located, Tokenizer};
 
 use super::file::{FileReader, ReadParagraph, ReadQuestion};
@@ -63,7 +64,7 @@ impl SquadReader<'_> {
     /// A file that is not there or not SQuAD's, and, unless `task.skip_bad` is set, the first record that cannot be
     /// used, by article, paragraph and question.
     pub fn read(&self, path: &Path, name: &str, labelled: bool) -> Result<Split, DataError> {
-        let bytes = std::fs::read(path).map_err(|source| DataError::read(path, source))?;
+        let bytes = read_regular(path).map_err(|source| DataError::read(path, source))?;
         self.read_bytes(path, &bytes, name, labelled)
     }
 

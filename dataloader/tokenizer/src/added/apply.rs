@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use segue_data_error::DataError;
+use segue_publish::read_regular;
 use serde_json::{Value, json};
 
 use super::named::{Flags, Named};
@@ -112,7 +113,7 @@ pub(crate) fn xlnet(
         return Ok(Tokenizer::new(TokenizerKind::SentencePiece, model).with_notes(notes));
     }
     let (made_of, json) = match whole_folder && json_path.is_file() {
-        true => (&*json_path, std::fs::read(&json_path).map_err(|e| DataError::read(&json_path, e))?),
+        true => (&*json_path, read_regular(&json_path).map_err(|e| DataError::read(&json_path, e))?),
         false => (path, package_json(&pieces, normalization).to_string().into_bytes()),
     };
     let refused = |why: String| DataError::tokenizer(made_of, why);

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use segue_collectives::Communicator;
 use segue_configs::{Config, Loaded, check_unique, counted};
+use segue_publish::read_regular_text;
 use segue_tasks::{Kind, TaskData, TaskSplits};
 use segue_tokenizer::Tokenizer;
 use segue_trainer::checkpoint::CHECKPOINTS;
@@ -188,7 +189,7 @@ fn one_run(path: &Path, every_seed: bool) -> Result<PathBuf, Failure> {
 /// The longest sequence that a model folder says it was trained on.
 fn stored_length(folder: &ModelFolder) -> Option<(Value, String)> {
     let file = folder.path.join("tokenizer_config.json");
-    let stored: Value = serde_json::from_str(&std::fs::read_to_string(&file).ok()?).ok()?;
+    let stored: Value = serde_json::from_str(&read_regular_text(&file).ok()?).ok()?;
     // Packages write an enormous number where there is no limit.
     let length = stored["model_max_length"].as_u64().filter(|length| (1..1 << 20).contains(length))?;
     Some((json!({ "train": { "segment": length } }), file.display().to_string()))
@@ -197,7 +198,7 @@ fn stored_length(folder: &ModelFolder) -> Option<(Value, String)> {
 /// The configuration that a run folder was fine-tuned with, but for its own places, its model and its device, which need not be there where it answers.
 fn config_of_run(path: &Path) -> Option<(Value, String)> {
     let file = path.join("config.json");
-    let mut value: Value = serde_json::from_str(&std::fs::read_to_string(&file).ok()?).ok()?;
+    let mut value: Value = serde_json::from_str(&read_regular_text(&file).ok()?).ok()?;
     value["task"]["name"].as_str().filter(|name| !name.is_empty())?;
     for section in ["run", "model"] {
         value.as_object_mut()?.remove(section);

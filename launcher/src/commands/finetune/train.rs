@@ -17,7 +17,7 @@ use super::{FinetuneArgs, open_tasks};
 use crate::failure::{Failure, PREEMPTED, USAGE};
 use crate::folder::ResultFolder;
 use crate::output::Output;
-use crate::run_folder::lock;
+use crate::run_folder::lock_run;
 use crate::training::{Place, Training, check_run_dir};
 
 /// Trains with one seed or with several, from the model that is `named` on the command line.
@@ -70,7 +70,7 @@ pub fn run(
         config.run.dir = Path::new(&base).join(format!("seed-{seed}")).display().to_string();
         out.line(&format!("seed {seed}:"));
         // Its own lock says which of the seeds is trained now.
-        let _lock = if comm.rank() == 0 { Some(lock(Path::new(&config.run.dir))?) } else { None };
+        let _lock = if comm.rank() == 0 { Some(lock_run(Path::new(&config.run.dir))?) } else { None };
         let run = runs.train(&config)?;
         let preempted = run.outcome.preempted;
         trained.push((seed, run));

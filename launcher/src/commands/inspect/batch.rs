@@ -3,6 +3,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use segue_configs::{Config, DataOrder, ObjectiveKind};
 use segue_dataloader::{Batch, LaneCursor, Lanes, PairLanes, Pairs, RecordLanes, Split};
+use segue_publish::read_regular_text;
 use segue_tokenizer::Tokenizer;
 use segue_trainer::families::language_model::{Sources, open_lanes};
 use segue_trainer::report::MaskChart;
@@ -90,7 +91,7 @@ fn configuration(args: &BatchArgs) -> Result<Config, Failure> {
         return Ok(segue_trainer::families::MODELS.load(args.config.as_deref(), &args.overrides)?.config);
     };
     let path = run.join("config.json");
-    let text = std::fs::read_to_string(&path).map_err(|e| Failure {
+    let text = read_regular_text(&path).map_err(|e| Failure {
         hint: Some("give --run a run folder".into()),
         ..Failure::cannot_read(&path, &e)
     })?;

@@ -1,10 +1,11 @@
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use segue_configs::counted;
+use segue_publish::open_regular;
 use segue_publish::write_file;
 use serde_json::{Value, json};
 
@@ -167,7 +168,7 @@ fn read_all(folder: &Path) -> Result<Vec<Trace>, Failure> {
 
 /// What a file holds; `None` where a rank has not come to write its first line. The last line may be cut by the death of its rank.
 fn read(path: &Path) -> io::Result<Option<Trace>> {
-    let mut lines = BufReader::new(File::open(path)?).lines();
+    let mut lines = BufReader::new(open_regular(path)?).lines();
     let header = lines.next().transpose()?.and_then(|line| serde_json::from_str(&line).ok());
     let Some(header) = header else { return Ok(None) };
     let mut spans = Vec::new();

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use segue_cluster::Preemption;
+use segue_publish::read_regular_text;
 use segue_trainer::checkpoint::{CHECKPOINTS, list};
 
 use crate::failure::Failure;
@@ -28,7 +29,7 @@ impl LeaseFile {
         /// What is added for messages under way.
         const ON_THE_WAY: u64 = 2;
         let path = reports.join("lease");
-        if let Ok(text) = std::fs::read_to_string(&path) {
+        if let Ok(text) = read_regular_text(&path) {
             let wait = Duration::from_secs(lease(&text, silence) + ON_THE_WAY);
             let seconds = wait.as_secs();
             out.line(&format!(

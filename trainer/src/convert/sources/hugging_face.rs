@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use segue_configs::ModelSection;
 use segue_data_error::DataError;
+use segue_publish::read_regular_text;
 use segue_tokenizer::Tokenizer;
 use serde_json::{Map, Value};
 
@@ -74,7 +75,7 @@ fn rules() -> Vec<Rule> {
 pub fn open(path: &Path) -> Result<Source, TrainError> {
     let folder = folder_of(path);
     let config_path = folder.join("config.json");
-    let text = std::fs::read_to_string(&config_path)
+    let text = read_regular_text(&config_path)
         .map_err(|source| TrainError::Read { path: config_path.clone(), source })?;
     let config: Map<String, Value> = serde_json::from_str(&text)
         .map_err(|e| TrainError::Damaged { path: config_path.clone(), what: e.to_string() })?;

@@ -1,12 +1,13 @@
 //! Finds out what a path leads to: a file by what it holds, a folder by the files that would be opened if they were named.
 
 use std::borrow::Cow;
-use std::fs::{self, File};
+use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use segue_data_error::DataError;
 use segue_foreign::{ShardIndex, SharedBytes, TorchFile};
+use segue_publish::{open_regular, read_regular};
 
 use super::source::Source;
 use super::tensors::{INDEX, Tensors};
@@ -146,7 +147,7 @@ fn files_of_tensors(folder: &Path) -> Result<Vec<PathBuf>, TrainError> {
     found.retain(|path| is_of_hugging_face(path) || is_of_torch(path));
     let lists = found.iter().filter(|path| name_of(path).ends_with(INDEX));
     let lists: Vec<ShardIndex> =
-        lists.filter_map(|path| ShardIndex::parse(&fs::read(path).ok()?).ok()).collect();
+        lists.filter_map(|path| ShardIndex::parse(&read_regular(path).ok()?).ok()).collect();
     let is_piece = |name: &str| lists.iter().any(|list| list.files.iter().any(|(file, _)| file == name));
     found.retain(|path| !is_piece(&name_of(path)) && !path.ends_with(hugging_face::OPTIMIZER));
     found.sort_by_key(|path| rank(path));
@@ -186,7 +187,7 @@ fn is_of_torch(path: &Path) -> bool {
 /// The first bytes of a file, or none.
 fn beginning(path: &Path) -> Vec<u8> {
     let mut start = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(ZIP.len() as u64).read_to_end(&mut start));
+    let read = open_regular(path).and_then(|file| file.take(ZIP.len() as u64).read_to_end(&mut start));
     if read.is_ok() { start } else { Vec::new() }
 }
 

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use Operation::{Copy, Slice, Transpose};
 use segue_foreign::{Bundle, BundleEntry};
+use segue_publish::read_regular_text;
 use serde_json::{Value, json};
 
 use super::facts::Facts;
@@ -232,7 +233,7 @@ fn infer(entries: &[BundleEntry]) -> Result<Facts, String> {
 fn check_prepared(folder: &Path, facts: &mut Facts) {
     let Facts { config, notes, .. } = facts;
     for folder in [folder.to_path_buf(), folder.join("../data")] {
-        let Ok(text) = std::fs::read_to_string(folder.join(PREPARED)) else { continue };
+        let Ok(text) = read_regular_text(folder.join(PREPARED)) else { continue };
         let Ok(info) = serde_json::from_str::<Value>(&text) else { continue };
         let whole = info["cutoffs"].as_array().cloned().unwrap_or_default();
         let inner = whole.get(1..whole.len().saturating_sub(1)).unwrap_or_default();

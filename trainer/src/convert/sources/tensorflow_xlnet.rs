@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use Operation::{Copy, Slice, Transpose};
 use segue_foreign::{Bundle, BundleEntry};
+use segue_publish::read_regular_text;
 use serde_json::{Map, Value, json};
 
 use super::facts::Facts;
@@ -244,7 +245,7 @@ fn configuration(folder: &Path) -> Result<Option<Said>, TrainError> {
         if !path.is_file() {
             continue;
         }
-        let text = std::fs::read_to_string(&path)
+        let text = read_regular_text(&path)
             .map_err(|source| TrainError::Read { path: path.clone(), source })?;
         let fields: Map<String, Value> = serde_json::from_str(&text)
             .map_err(|e| TrainError::Damaged { path: path.clone(), what: e.to_string() })?;

@@ -2,6 +2,7 @@ use std::path::{Path, PathBuf};
 
 use segue_data_error::DataError;
 use segue_foreign::{NamedTensor, RawTensor, SafetensorsFile, ShardIndex, TorchFile};
+use segue_publish::read_regular;
 
 use super::place::{Place, plain};
 use super::source::Variable;
@@ -78,7 +79,7 @@ impl Tensors {
     /// Adds the files of a list; each has to hold what the list says, and no tensor may be there twice.
     fn add_pieces(&mut self, index: &Path) -> Result<(), TrainError> {
         let damaged = |what: String| TrainError::Damaged { path: index.into(), what };
-        let text = std::fs::read(index).map_err(|source| TrainError::Read { path: index.into(), source })?;
+        let text = read_regular(index).map_err(|source| TrainError::Read { path: index.into(), source })?;
         let listed = ShardIndex::parse(&text).map_err(damaged)?;
         for (file, names) in &listed.files {
             let path = index.with_file_name(file);

@@ -14,7 +14,7 @@ use tch::{Kind, Tensor};
 use super::family::LanguageFamily;
 use super::next_token::NextToken;
 use super::objective::Objective;
-use crate::checkpoint::{STATE, TensorFile, WEIGHTS, locate, map_tensors, read_error, read_tensors};
+use crate::checkpoint::{MANIFEST, STATE, TensorFile, WEIGHTS, locate, map_tensors, read_error, read_tensors};
 use crate::engine::fill;
 use crate::families::{MODELS, aliases, buffers, language, of, specs};
 use crate::{Compute, ParameterSpec, Parameters, TrainError};
@@ -49,6 +49,9 @@ impl ModelFolder {
         let mut notes: Vec<String> = passed_over.iter().map(|why| format!("skipped: {why}")).collect();
         if folder != path {
             notes.push(format!("model: {}", folder.display()));
+        }
+        if !folder.join(MANIFEST).exists() {
+            notes.push(format!("not verified: {} has no {MANIFEST}", folder.display()));
         }
         let file = folder.join("config.json");
         let text = segue_publish::read_regular_text(&file).map_err(read_error(&file))?;

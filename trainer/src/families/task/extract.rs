@@ -1,9 +1,9 @@
 //! One task of a model that was fine-tuned on several, as a folder of its own.
 
-use std::fs;
 use std::path::Path;
 
 use segue_publish::FreshFolder;
+use segue_publish::read_regular;
 use segue_tasks::Kind;
 use segue_tokenizer::longest_sequence;
 use serde::Deserialize;
@@ -67,7 +67,7 @@ struct Metrics {
 
 /// The scores of one task that lie beside a model; none where there are none.
 fn metrics_of(folder: &Path, task: &str) -> Metrics {
-    let text = fs::read(folder.join(METRICS)).unwrap_or_default();
+    let text = read_regular(folder.join(METRICS)).unwrap_or_default();
     let mut metrics: Metrics = serde_json::from_slice(&text).unwrap_or_default();
     metrics.scores.retain(|scores| scores.task == task);
     metrics

@@ -1,10 +1,10 @@
 //! Folders of fine-tuned models: a model folder with heads, and what they were trained for.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 
 use segue_configs::TaskConfig;
+use segue_publish::read_regular_text;
 use serde_json::Value;
 use tch::{Kind, Tensor};
 
@@ -61,7 +61,7 @@ fn why_no_head(config: &Value) -> String {
 }
 
 fn read_json(path: &Path) -> Result<Value, TrainError> {
-    let text = fs::read_to_string(path).map_err(read_error(path))?;
+    let text = read_regular_text(path).map_err(read_error(path))?;
     serde_json::from_str(&text).map_err(|e| TrainError::Damaged { path: path.into(), what: e.to_string() })
 }
 
