@@ -98,6 +98,20 @@ fn bare_folder(place: &Workplace, run: &str, name: &str, change: impl Fn(&mut Va
     place.text(name)
 }
 
+/// Damage of a folder that has no hashes cannot be found.
+#[test]
+fn a_model_without_a_manifest_is_not_called_verified() {
+    let place = trained();
+    let model = bare_folder(&place, "xl", "bare", |_| {});
+    let said = |folder: &str| {
+        let output = finish(alone(&["eval", "--model", folder, "--corpus", &place.text("corpus")]));
+        assert!(output.status.success(), "{}", stderr(&output));
+        stderr(&output).contains("not verified")
+    };
+    assert!(said(&model));
+    assert!(!said(&place.text("xl")));
+}
+
 /// A script that asks for a loss does not go on without one.
 #[test]
 fn the_loss_of_a_damaged_model_is_refused() {

@@ -136,6 +136,38 @@ fn what_others_may_have_made_is_read_as_regular_files_alone() {
     assert_eq!(found, allowed.map(String::from).into_iter().collect());
 }
 
+#[test]
+fn every_test_that_holds_a_promise_of_the_security_page_is_there() {
+    let page = fs::read_to_string(root().join("SECURITY.md")).unwrap();
+    let table = page.split("| promise | tests |").nth(1).unwrap().split("\n\n").next().unwrap();
+    let rows = table.lines().filter_map(|row| row.rsplit('|').nth(1));
+    let named: Vec<&str> = rows.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect();
+    let tests = test_functions();
+    for name in named.iter().filter(|name| !name.contains(' ')) {
+        assert!(tests.contains(*name), "no test is called {name}");
+    }
+    assert!(named.len() > 30, "{named:?}");
+}
+
+/// Names of all functions of the project, tests among them.
+fn test_functions() -> BTreeSet<String> {
+    let mut folders = vec![root().to_path_buf()];
+    let mut names = BTreeSet::new();
+    while let Some(folder) = folders.pop() {
+        for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            if path.is_dir() && name != "target" && !name.starts_with('.') {
+                folders.push(path);
+            } else if name.ends_with(".rs") {
+                let text = fs::read_to_string(&path).unwrap();
+                let marked = text.split("fn ").skip(1).filter_map(|rest| rest.split(['(', '<']).next());
+                names.extend(marked.map(String::from));
+            }
+        }
+    }
+    names
+}
+
 /// Modules of the trainer, and which each uses.
 fn uses() -> BTreeMap<String, BTreeSet<String>> {
     let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();

@@ -489,7 +489,11 @@ mod tests {
         fs::write(place("other/config.json"), r#"{"train": {}}"#).unwrap();
         link(&place("other").join(CHECKPOINTS), "three");
         let refused = lock_run(&place("three")).err().unwrap();
-        assert!(refused.message.contains("is a link to the checkpoints of another run"), "{}", refused.message);
+        assert!(
+            refused.message.contains("is a link to the checkpoints of another run"),
+            "{}",
+            refused.message
+        );
         assert_eq!(refused.code, CANNOT_CREATE);
         assert!(!place("other").join(CHECKPOINTS).join("lock").exists());
         // A link to the whole run is another name for it.

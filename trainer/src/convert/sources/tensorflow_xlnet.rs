@@ -245,8 +245,8 @@ fn configuration(folder: &Path) -> Result<Option<Said>, TrainError> {
         if !path.is_file() {
             continue;
         }
-        let text = read_regular_text(&path)
-            .map_err(|source| TrainError::Read { path: path.clone(), source })?;
+        let text =
+            read_regular_text(&path).map_err(|source| TrainError::Read { path: path.clone(), source })?;
         let fields: Map<String, Value> = serde_json::from_str(&text)
             .map_err(|e| TrainError::Damaged { path: path.clone(), what: e.to_string() })?;
         if fields.contains_key("n_token") && !fields.contains_key("model_type") {

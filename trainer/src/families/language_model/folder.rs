@@ -14,7 +14,9 @@ use tch::{Kind, Tensor};
 use super::family::LanguageFamily;
 use super::next_token::NextToken;
 use super::objective::Objective;
-use crate::checkpoint::{MANIFEST, STATE, TensorFile, WEIGHTS, locate, map_tensors, read_error, read_tensors};
+use crate::checkpoint::{
+    MANIFEST, STATE, TensorFile, WEIGHTS, locate, map_tensors, read_error, read_tensors,
+};
 use crate::engine::fill;
 use crate::families::{MODELS, aliases, buffers, language, of, specs};
 use crate::{Compute, ParameterSpec, Parameters, TrainError};
