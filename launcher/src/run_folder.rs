@@ -102,11 +102,15 @@ pub fn lock_run(run: &Path) -> Result<RunLock, Failure> {
     Ok(RunLock { _run: of_run, _checkpoints: Some(take(&checkpoints, run)?) })
 }
 
-/// The other run that the folder of checkpoints belongs to which a link in `run` leads to, if there is one.
+/// The other run whose folder, or whose folder of checkpoints, a link in `run` leads to, if it leads to one.
 fn owner_of(run: &Path, checkpoints: &Path) -> io::Result<Option<PathBuf>> {
     let (run, place) = (fs::canonicalize(run)?, fs::canonicalize(checkpoints)?);
-    let owner = place.parent().filter(|owner| *owner != run && place.ends_with(CHECKPOINTS));
-    Ok(owner.filter(|owner| owner.join("config.json").is_file()).map(PathBuf::from))
+    let above = place.parent().filter(|_| place.ends_with(CHECKPOINTS));
+    let is_run = |folder: &&Path| {
+        ["config.json", "metrics.jsonl"].map(|name| folder.join(name).is_file()).contains(&true)
+    };
+    let owner = [above, Some(&place)].into_iter().flatten().filter(|folder| *folder != run).find(is_run);
+    Ok(owner.map(PathBuf::from))
 }
 
 /// Takes the folder `run` for this process.

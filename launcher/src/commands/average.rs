@@ -37,8 +37,7 @@ pub fn run(args: AverageArgs, out: &Output) -> Result<Value, Failure> {
         None => args.sources,
         Some(run) => newest(run, args.last)?,
     };
-    let passed_over = language_model::average(&sources, &args.output)?;
-    passed_over.iter().for_each(|why| out.line(&format!("skipped: {why}")));
+    language_model::average(&sources, &args.output)?.iter().for_each(|note| out.line(note));
     out.line(&format!(
         "the mean of {} is in {}",
         counted(sources.len(), "checkpoint"),

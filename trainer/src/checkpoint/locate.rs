@@ -46,6 +46,11 @@ pub fn locate(path: &Path) -> Result<(PathBuf, Vec<String>), TrainError> {
     Err(TrainError::NoCheckpoint { path: path.into(), what: what.into() })
 }
 
+/// What is to be said of a folder without a manifest.
+pub fn unverified(folder: &Path) -> Option<String> {
+    (!folder.join(MANIFEST).exists()).then(|| format!("not verified: {} has no {MANIFEST}", folder.display()))
+}
+
 /// Checks a model folder against its manifest; one from elsewhere has none.
 pub(crate) fn verify_model(folder: &Path) -> Result<(), TrainError> {
     if !folder.join(MANIFEST).exists() {

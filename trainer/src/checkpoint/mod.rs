@@ -18,7 +18,7 @@ pub use contents::{
 };
 pub(crate) use files::{read_error, write_error, write_json};
 pub(crate) use locate::verify_model;
-pub use locate::{BEST, CHECKPOINTS, METRICS, STAGE, locate};
+pub use locate::{BEST, CHECKPOINTS, METRICS, STAGE, locate, unverified};
 pub use manifest::{FileRecord, FileRecords, MANIFEST, Manifest};
 pub use publish::{
     Check, Draft, Found, Stay, find, find_and_set_aside, find_due, find_up_to, list, replace, tidy_up,

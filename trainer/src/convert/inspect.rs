@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use segue_configs::exit_code;
 use segue_data_error::DataError;
 use segue_foreign::Bundle;
 use serde::Serialize;
@@ -86,11 +87,46 @@ pub fn inspect(path: &Path) -> Result<Listing, TrainError> {
         false => Some(path.to_path_buf()).filter(|path| path.is_file()),
         true => only_file(path),
     };
-    if let Some(weights) = weights
-        && let Ok(mut tensors) = Tensors::open(&weights)
-    {
-        let files = std::mem::take(&mut tensors.files);
-        return Ok(Listing::new("unknown", "unknown", weights, files, tensors.variables));
+    let Some(weights) = weights else { return Err(known) };
+    match Tensors::open(&weights) {
+        Ok(mut tensors) => {
+            let files = std::mem::take(&mut tensors.files);
+            Ok(Listing::new("unknown", "unknown", weights, files, tensors.variables))
+        }
+        // No file that is missing is why damaged weights cannot be listed.
+        Err(damage) if known.exit_code() == exit_code::NO_INPUT => Err(damage),
+        Err(_) => Err(known),
     }
-    Err(known)
+}
+
+#[cfg(test)]
+mod tests {
+    use tch::Tensor;
+
+    use super::*;
+    use crate::checkpoint::{carry_file, write_tensors};
+
+    #[test]
+    fn damaged_weights_are_named_and_not_the_configuration_that_is_missing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("weights.safetensors");
+        std::fs::write(&path, u64::MAX.to_le_bytes()).unwrap();
+        for given in [path.as_path(), dir.path()] {
+            let error = inspect(given).unwrap_err();
+            assert_eq!(error.exit_code(), exit_code::BAD_DATA, "{error}");
+            assert!(error.to_string().contains("weights.safetensors"), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_lanes_carry_is_not_taken_for_the_model() {
+        let dir = tempfile::tempdir().unwrap();
+        write_tensors(
+            &dir.path().join(carry_file(0)),
+            &[("memory".into(), Tensor::ones([2], tch::kind::FLOAT_CPU))],
+        )
+        .unwrap();
+        std::os::unix::fs::symlink("/dev/zero", dir.path().join("model.safetensors")).unwrap();
+        assert!(inspect(dir.path()).is_err());
+    }
 }

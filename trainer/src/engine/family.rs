@@ -15,7 +15,7 @@ use super::layout::Layout;
 use super::learner::Learner;
 use super::share::Watch;
 use super::snapshot::fill;
-use crate::checkpoint::{WEIGHTS, file_of, locate, read_tensors};
+use crate::checkpoint::{WEIGHTS, file_of, locate, read_tensors, unverified};
 use crate::optim::averaging::CandidateLoss;
 use crate::{Parameters, TrainError};
 
@@ -54,8 +54,16 @@ pub struct Place<C> {
 pub struct Begun {
     /// Names of parameters that it left as they were drawn, where that is worth telling.
     pub fresh: Vec<String>,
-    /// What was passed over for these weights, such as a damaged best model, and what is wrong with it.
-    pub passed_over: Vec<String>,
+    /// How the weights were found: what was passed over for them, such as a damaged best model, and whether they were verified.
+    pub notes: Vec<String>,
+}
+
+impl Begun {
+    /// Begun with the weights in `folder`, for which others were passed over.
+    pub fn with(folder: &Path, passed_over: Vec<String>) -> Self {
+        let notes = passed_over.into_iter().map(|why| format!("passed over {why}")).chain(unverified(folder));
+        Self { notes: notes.collect(), ..Self::default() }
+    }
 }
 
 /// Which of two values of a measure is the better one.
@@ -192,7 +200,7 @@ pub trait Family {
             let stored = self.read(learner, n, &folder.join(file_of(WEIGHTS, n, name)))?;
             fill(parameters.tensors().iter().zip(stored));
         }
-        Ok(Begun { passed_over, ..Begun::default() })
+        Ok(Begun::with(&folder, passed_over))
     }
 
     /// Whether there is anything to evaluate on.

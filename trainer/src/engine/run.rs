@@ -176,8 +176,8 @@ impl<'a, F: Family> Run<'a, F> {
                 if !config.train.init_from.is_empty() {
                     let begun = begin(config, &family, &engine)?;
                     fresh = begun.fresh;
-                    for why in begun.passed_over {
-                        on_event(Event::Warning { what: format!("train.init_from: passed over {why}") });
+                    for note in begun.notes {
+                        on_event(Event::Warning { what: format!("train.init_from: {note}") });
                     }
                 }
                 engine.begin_averages(&state.fine_tuning);

@@ -8,6 +8,8 @@ use super::shard_suffix;
 
 /// Checkpoints that a message names.
 const SHOWN: usize = 8;
+/// The file in which TensorFlow names the newest checkpoint of a folder.
+const POINTER: &str = "checkpoint";
 
 /// The index that a path leads to: the prefix of a checkpoint, with or without the number of its step, its `.index`, one of its data shards,
 /// or a folder with a `checkpoint` file or a single index.
@@ -27,7 +29,8 @@ pub(super) fn find_index(path: &Path) -> Result<PathBuf, DataError> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     match prefix {
         Some(index) if index.is_file() => return Ok(index),
-        _ if path.is_file() => return index_of_folder(folder),
+        _ if name == POINTER && path.is_file() => return index_of_folder(folder),
+        _ if path.is_file() => return index_of_renamed(path, folder),
         _ => {}
     }
     let is_step = |path: &PathBuf| {
@@ -41,6 +44,17 @@ pub(super) fn find_index(path: &Path) -> Result<PathBuf, DataError> {
         let why = "\nhint: give the prefix of a checkpoint (PREFIX.index must exist), or its folder".into();
         DataError::Missing { path: path.into(), why }
     })
+}
+
+/// The index in `folder` that the file at `path` holds the values of: the only one, if its values are under no name of its own. Any other file has
+/// nothing to do with the checkpoints beside it.
+fn index_of_renamed(path: &Path, folder: &Path) -> Result<PathBuf, DataError> {
+    let mut indices = files(folder)?;
+    indices.retain(|path| path.extension().is_some_and(|ending| ending == "index"));
+    match &indices[..] {
+        [index] if !append(&index.with_extension(""), &shard_suffix(0, 1)).is_file() => Ok(index.clone()),
+        _ => Err(DataError::Missing { path: path.into(), why: "it is of no TensorFlow checkpoint".into() }),
+    }
 }
 
 /// The one of these indices of checkpoints in or called after `path`; an error where there are several.
@@ -57,7 +71,7 @@ fn only(found: Vec<PathBuf>, path: &Path) -> Result<Option<PathBuf>, DataError> 
 }
 
 fn index_of_folder(folder: &Path) -> Result<PathBuf, DataError> {
-    let pointer = folder.join("checkpoint");
+    let pointer = folder.join(POINTER);
     if let Ok(text) = read_regular_text(&pointer)
         && let Some(name) = text.lines().find_map(|line| line.trim().strip_prefix("model_checkpoint_path:"))
     {

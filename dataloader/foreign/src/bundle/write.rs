@@ -102,6 +102,19 @@ mod tests {
     }
 
     #[test]
+    fn a_file_of_another_kind_is_not_taken_for_the_checkpoint_beside_it() {
+        let dir = tempfile::tempdir().unwrap();
+        sample(dir.path());
+        for name in ["pytorch_model.bin", "notes.txt", "other.ckpt.data-00000-of-00001"] {
+            let path = dir.path().join(name);
+            std::fs::write(&path, [0; 100]).unwrap();
+            assert_eq!(Bundle::open(&path).err().unwrap().exit_code(), 66, "{name}");
+        }
+        std::fs::write(dir.path().join("checkpoint"), "model_checkpoint_path: \"model.ckpt\"").unwrap();
+        assert!(Bundle::open(&dir.path().join("checkpoint")).is_ok());
+    }
+
+    #[test]
     fn a_changed_value_does_not_match_its_checksum() {
         let dir = tempfile::tempdir().unwrap();
         sample(dir.path());

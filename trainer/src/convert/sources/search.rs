@@ -13,7 +13,7 @@ use super::source::Source;
 use super::tensors::{INDEX, Tensors};
 use super::{hugging_face, kimiyoung, nvidia, place, recurrent, tensorflow};
 use crate::TrainError;
-use crate::checkpoint::{CHECKPOINTS, MANIFEST, Manifest};
+use crate::checkpoint::{CHECKPOINTS, MANIFEST, Manifest, STATE, first_lane, unverified};
 use crate::convert::apply::listed;
 use crate::families::language_model::ModelFolder;
 
@@ -40,7 +40,7 @@ const USUAL: [&str; 7] = [
 pub fn open(path: &Path) -> Result<Source, TrainError> {
     let folder = folder_of(path);
     let own_file = path.file_name().is_some_and(|name| name == hugging_face::WEIGHTS);
-    let has_manifest = folder.join(MANIFEST).is_file();
+    let has_manifest = folder.join(MANIFEST).symlink_metadata().is_ok();
     let own = has_manifest && folder.join(hugging_face::WEIGHTS).is_file();
     if path.join(CHECKPOINTS).is_dir() || (own && (path.is_dir() || own_file)) {
         let opened = ModelFolder::open(if own { folder } else { path })?;
@@ -53,10 +53,12 @@ pub fn open(path: &Path) -> Result<Source, TrainError> {
         // A checkpoint that was converted to another program's.
         Manifest::verify(folder)?;
     }
-    match path.is_dir() {
-        true => open_folder(path),
-        false => open_file(path),
+    let mut source = if path.is_dir() { open_folder(path) } else { open_file(path) }?;
+    if folder.join(STATE).is_file() {
+        // A checkpoint of this program, which had a manifest.
+        source.facts.notes.extend(unverified(folder));
     }
+    Ok(source)
 }
 
 /// The folder that a path is, or that its file lies in.
@@ -69,9 +71,16 @@ pub fn folder_of(path: &Path) -> &Path {
 }
 
 fn open_folder(folder: &Path) -> Result<Source, TrainError> {
-    if let Some(Found { weights, skipped }) = weights_of(folder)? {
+    if let Some(Found { weights, skipped, others }) = weights_of(folder)? {
         let mut source = open_file(&weights)?;
         source.facts.notes.extend(skipped.iter().map(|refused| format!("skipped: {refused}")));
+        if !others.is_empty() {
+            source.facts.notes.push(format!(
+                "{} is taken; also there: {}",
+                name_of(&weights),
+                listed(&others)
+            ));
+        }
         return Ok(source);
     }
     tensorflow::open(folder).map_err(|error| match error {
@@ -90,6 +99,8 @@ struct Found {
     weights: PathBuf,
     /// What is wrong with others.
     skipped: Vec<TrainError>,
+    /// Names of others that may hold models too, where this one has a usual name.
+    others: Vec<String>,
 }
 
 /// The file of weights in a folder: that of a usual name, or the only one with a model. `None` where a checkpoint of TensorFlow or
@@ -101,8 +112,9 @@ fn weights_of(folder: &Path) -> Result<Option<Found>, TrainError> {
     let bundle =
         files(folder)?.into_iter().find(|path| path.extension().is_some_and(|ending| ending == "index"));
     match &found[..] {
-        [first, ..] if rank(first) < USUAL.len() => {
-            return Ok(Some(Found { weights: first.clone(), skipped: Vec::new() }));
+        [first, others @ ..] if rank(first) < USUAL.len() => {
+            let others = others.iter().map(|path| name_of(path).into_owned()).collect();
+            return Ok(Some(Found { weights: first.clone(), skipped: Vec::new(), others }));
         }
         _ => {}
     }
@@ -116,7 +128,7 @@ fn weights_of(folder: &Path) -> Result<Option<Found>, TrainError> {
     match (&found[..], bundle) {
         ([], None) => skipped.into_iter().next().map_or(Ok(None), Err),
         ([], Some(_)) => Ok(None),
-        ([one], None) => Ok(Some(Found { weights: one.clone(), skipped })),
+        ([one], None) => Ok(Some(Found { weights: one.clone(), skipped, others: Vec::new() })),
         (several, bundle) => {
             let names = several.iter().chain(&bundle).map(|path| name_of(path).into_owned());
             Err(ambiguous(folder, names.collect()))
@@ -149,7 +161,9 @@ fn files_of_tensors(folder: &Path) -> Result<Vec<PathBuf>, TrainError> {
     let lists: Vec<ShardIndex> =
         lists.filter_map(|path| ShardIndex::parse(&read_regular(path).ok()?).ok()).collect();
     let is_piece = |name: &str| lists.iter().any(|list| list.files.iter().any(|(file, _)| file == name));
-    found.retain(|path| !is_piece(&name_of(path)) && !path.ends_with(hugging_face::OPTIMIZER));
+    let is_model =
+        |path: &Path| !path.ends_with(hugging_face::OPTIMIZER) && first_lane(&name_of(path)).is_none();
+    found.retain(|path| !is_piece(&name_of(path)) && is_model(path));
     found.sort_by_key(|path| rank(path));
     Ok(found)
 }

@@ -14,7 +14,7 @@ use crate::libtorch::is_finite;
 /// Writes the arithmetic mean, in double precision, of the weights in `sources` as the new model folder `output`,
 /// with configuration and tokenizer of the first. The folder appears whole or not at all.
 ///
-/// Refuses sources of other configurations or tokenizers, and an `output` that is there already. Gives what was passed over for the sources.
+/// Refuses sources of other configurations or tokenizers, and an `output` that is there already. Gives the notes on how the sources were found.
 pub fn average(sources: &[PathBuf], output: &Path) -> Result<Vec<String>, TrainError> {
     let folders = sources.iter().map(|s| ModelFolder::open(s)).collect::<Result<Vec<_>, _>>()?;
     let Some((first, others)) = folders.split_first() else {
@@ -36,7 +36,7 @@ pub fn average(sources: &[PathBuf], output: &Path) -> Result<Vec<String>, TrainE
         }
         Ok(())
     })?;
-    Ok(folders.into_iter().flat_map(|folder| folder.passed_over).collect())
+    Ok(folders.into_iter().flat_map(|folder| folder.notes).collect())
 }
 
 fn check_alike(first: &ModelFolder, other: &ModelFolder) -> Result<(), TrainError> {

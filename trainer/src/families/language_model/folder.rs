@@ -15,9 +15,9 @@ use super::family::LanguageFamily;
 use super::next_token::NextToken;
 use super::objective::Objective;
 use crate::checkpoint::{
-    MANIFEST, STATE, TensorFile, WEIGHTS, locate, map_tensors, read_error, read_tensors,
+    STATE, TensorFile, WEIGHTS, locate, map_tensors, read_error, read_tensors, unverified,
 };
-use crate::engine::fill;
+use crate::engine::{Begun, fill};
 use crate::families::{MODELS, aliases, buffers, language, of, specs};
 use crate::{Compute, ParameterSpec, Parameters, TrainError};
 
@@ -52,9 +52,7 @@ impl ModelFolder {
         if folder != path {
             notes.push(format!("model: {}", folder.display()));
         }
-        if !folder.join(MANIFEST).exists() {
-            notes.push(format!("not verified: {} has no {MANIFEST}", folder.display()));
-        }
+        notes.extend(unverified(&folder));
         let file = folder.join("config.json");
         let text = segue_publish::read_regular_text(&file).map_err(read_error(&file))?;
         let mut config = MODELS.from_hugging_face(&text, &file.display().to_string())?;
@@ -290,12 +288,12 @@ pub(crate) fn take_weights(
 }
 
 /// Gives a model the weights of the folder at `path`, which must be of its type and sizes. Heads for one task or
-/// another keep what they have. Gives what was passed over for that folder.
+/// another keep what they have.
 pub(crate) fn start_from(
     path: &Path,
     model: &ModelConfig,
     parameters: &Parameters,
-) -> Result<Vec<String>, TrainError> {
+) -> Result<Begun, TrainError> {
     let folder = ModelFolder::open(path)?;
     if folder.config.model_type() != model.model_type() {
         let what = format!("it is a {}, and a {} is trained", folder.config.model_type(), model.model_type());
@@ -306,7 +304,7 @@ pub(crate) fn start_from(
     let names = parameters.specs().iter().map(|spec| spec.name.as_str());
     let by_name: HashMap<&str, &Tensor> = names.zip(parameters.tensors()).collect();
     fill(specs.iter().map(|spec| by_name[spec.name.as_str()]).zip(weights));
-    Ok(folder.passed_over)
+    Ok(Begun::with(&folder.path, folder.passed_over))
 }
 
 /// `config.json` as Hugging Face writes it, every width spelled out.

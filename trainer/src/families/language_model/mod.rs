@@ -226,8 +226,7 @@ impl Family for Pretraining<'_> {
     }
 
     fn begin(&self, objective: &Box<dyn Objective>, from: &Path) -> Result<Begun, TrainError> {
-        let passed_over = start_from(from, &self.config.model, objective.parameters())?;
-        Ok(Begun { passed_over, ..Begun::default() })
+        start_from(from, &self.config.model, objective.parameters())
     }
 
     fn evaluates(&self) -> bool {

@@ -249,7 +249,7 @@ impl<'a> Family for Examples<'a> {
             None => {
                 let folder = ModelFolder::open(from)?;
                 let fresh = start_task_from(&folder, &learner.model)?;
-                Ok(Begun { fresh, passed_over: folder.passed_over })
+                Ok(Begun { fresh, ..Begun::with(&folder.path, folder.passed_over) })
             }
         }
     }
