@@ -147,7 +147,11 @@ fn the_loss_of_a_damaged_model_is_refused() {
     ];
     for protocol in protocols {
         let command = [&["eval"], protocol, &["--corpus", &corpus]].concat();
-        fail(alone(&command), 80, &["the loss of", "damaged", "NaN"]);
+        fail(alone(&command), 80, &["model.safetensors", "damaged", "not finite"]);
+    }
+    for command in [&["generate", "--prompt", "a", "--model", &model][..], &["inspect", "embeddings", &model]]
+    {
+        fail(alone(command), 80, &["damaged", "not finite"]);
     }
 }
 

@@ -115,6 +115,14 @@ pub enum TrainError {
         /// Its value.
         value: f64,
     },
+    /// A model that is to compute something holds a NaN or an infinity.
+    #[error("the weights {path} are damaged: `{name}` holds a value that is not finite")]
+    WeightsNotFinite {
+        /// The file.
+        path: PathBuf,
+        /// The parameter.
+        name: String,
+    },
     /// What a run goes on from holds a NaN or an infinity: weights, moments, their average or what lanes carry.
     #[error("after step {step} {what} holds a value that is not finite, so no checkpoint of it is written")]
     Spoiled {
@@ -224,6 +232,7 @@ impl TrainError {
             TrainError::Diverged { .. }
             | TrainError::AdaptationDiverged { .. }
             | TrainError::NonFinite { .. }
+            | TrainError::WeightsNotFinite { .. }
             | TrainError::Spoiled { .. }
             | TrainError::Unmeasured { .. }
             | TrainError::NoDistribution { .. } => exit_code::NOT_A_NUMBER,
@@ -281,6 +290,7 @@ impl TrainError {
                 "lower optim.lr with recovery.allow_change=[\"optim.lr\"], or raise recovery.at_most".into(),
             ),
             TrainError::AdaptationDiverged { .. } => Some("lower --lr".into()),
+            TrainError::WeightsNotFinite { .. } => Some("take another checkpoint".into()),
             TrainError::NoDistribution { .. } => {
                 Some("lower optim.lr, lengthen schedule.warmup, or look at the data of this step".into())
             }

@@ -67,8 +67,19 @@ impl TaskData {
     /// stays there once.
     pub(crate) fn set_apart(mut self) -> TaskData {
         let (told, untold): (Vec<Split>, Vec<Split>) = self.dev.into_iter().partition(Split::is_told);
-        let is_there = |split: &Split| self.test.iter().any(|test| test.fingerprint == split.fingerprint);
-        let moved: Vec<Split> = untold.into_iter().filter(|split| !is_there(split)).collect();
+        let mut moved = Vec::new();
+        for split in untold {
+            match self.test.iter_mut().find(|test| test.fingerprint == split.fingerprint) {
+                None => moved.push(split),
+                Some(test) => {
+                    let note = format!(
+                        "what serves as {} is the same: it is answered once, as {}",
+                        split.name, test.name
+                    );
+                    test.skipped.notes.push(note);
+                }
+            }
+        }
         self.test.extend(moved);
         TaskData { dev: told, ..self }
     }

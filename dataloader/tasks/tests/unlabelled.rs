@@ -73,6 +73,10 @@ fn splits_of_marks_alone_are_answered_and_not_scored() {
         let names: Vec<&str> = data.test.iter().map(|split| split.name.as_str()).collect();
         assert_eq!((data.dev.len(), names), (0, vec!["test", "dev"]), "{task}: {marked}");
         assert!(is_untold(&data.test[1]), "{task}: {marked}");
+        // The same twice is answered once, and that is said.
+        let data = open(task, &[(&train, labelled), (&dev, marked), (&test, marked)]);
+        let said = data.test[0].skipped.notes.iter().any(|note| note.contains("answered once"));
+        assert!(data.dev.is_empty() && data.test.len() == 1 && said, "{task}: {marked}");
     }
 }
 

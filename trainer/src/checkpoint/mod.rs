@@ -25,5 +25,5 @@ pub use publish::{
 };
 pub(crate) use publish::{check_alone, publish_with_manifest, refusal};
 pub use tensors::{TensorFile, publish_tensors, read_tensors, write_tensors};
-pub(crate) use tensors::{bytes_of, map_tensors, write_stored};
+pub(crate) use tensors::{bytes_of, check_finite, map_tensors, write_stored};
 pub use writer::{Job, Writer};

@@ -8,12 +8,12 @@ use segue_data_error::DataError;
 use segue_foreign::{
     ElementType, SafetensorsEntry, SafetensorsFile, SafetensorsTensor, SharedBytes, write_safetensors,
 };
-use segue_publish::FreshFile;
-use segue_publish::open_regular;
+use segue_publish::{FreshFile, open_regular};
 use tch::{Device, Kind, Tensor};
 
 use super::files::{read_error, write_error};
 use crate::TrainError;
+use crate::libtorch::is_finite;
 use crate::simd::are_finite;
 
 /// The tensors of one file, by name.
@@ -148,6 +148,17 @@ pub(super) fn rows_of(entry: &SafetensorsEntry, rows: Range<usize>) -> Option<Te
     let values = entry.values().get(rows.start * width..rows.end * width)?;
     let shape = [&[rows.len()], &entry.shape[1..]].concat();
     to_tensor_of(entry, &shape, values)
+}
+
+/// The error of the first of these weights in the file at `path` that holds a NaN or an infinity.
+pub(crate) fn check_finite<'a>(
+    path: &Path,
+    mut weights: impl Iterator<Item = (&'a str, &'a Tensor)>,
+) -> Result<(), TrainError> {
+    match weights.find(|(_, weights)| !is_finite(weights)) {
+        None => Ok(()),
+        Some((name, _)) => Err(TrainError::WeightsNotFinite { path: path.into(), name: name.into() }),
+    }
 }
 
 /// Writes named tensors (f32 or i64) as a safetensors file and waits until it is on the disk. The same

@@ -19,6 +19,7 @@ use super::write::{TensorFlowFiles, TokenizerFiles, Weights};
 use crate::TrainError;
 use crate::families::task::heads_of;
 use crate::families::{FAMILIES, MODELS, of};
+use crate::libtorch::is_finite;
 
 /// What to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,6 +144,12 @@ pub fn convert(
     notes.append(&mut source.facts.notes);
     notes.append(&mut applied.notes);
     notes.extend(notes_on(&applied, &config));
+    let spoiled = applied.weights.iter().chain(&applied.heads).filter(|(_, tensor)| !is_finite(tensor));
+    notes.extend(
+        spoiled.map(|(name, _)| {
+            format!("warning: `{name}` holds values that are not finite, as its source does")
+        }),
+    );
     if !applied.heads.is_empty()
         && let Err(why) = heads_of(&Value::Object(source.facts.config.clone()))
     {

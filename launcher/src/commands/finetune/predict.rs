@@ -13,6 +13,7 @@ use segue_trainer::families::task::{
 use segue_trainer::{Compute, libtorch};
 use serde_json::{Value, json};
 
+use super::train::warn_of_collapse;
 use super::{FinetuneArgs, open_tasks, runs_of_seeds};
 use crate::commands::device_of_rank;
 use crate::failure::{BAD_CONFIG, Failure, NO_INPUT, USAGE};
@@ -88,6 +89,7 @@ pub fn run(
     }
     let results = ResultFolder::of_output(output, Force::new(args.force))?;
     let scores = answer_splits(&models, &tasks, &config, &results, comm, out)?;
+    warn_of_collapse(&scores, out);
     if comm.rank() == 0 {
         results.write("scores.json", &format!("{:#}\n", json!(scores)))?;
     }
@@ -111,7 +113,7 @@ struct Answering {
 /// One more model that answers as the `first` does.
 fn load(path: &Path, first: &Answering, config: &Config, out: &Output) -> Result<TaskModel, Failure> {
     let mut folder = TaskFolder::open(path)?;
-    folder.folder.passed_over.iter().for_each(|why| out.line(&format!("skipped: {why}")));
+    folder.folder.notes.iter().for_each(|note| out.line(note));
     folder.folder.compute = first.compute;
     let head = head_of(&folder, &config.task.name, path)?;
     let refuse = |what: String| Err(Failure::new(BAD_CONFIG, format!("{} {what}", path.display())));
@@ -245,6 +247,7 @@ fn every_checkpoint(
             out.line(&format!("{name}step {step}:"));
             let folder = ResultFolder::create(&place.join(format!("step-{step:08}")))?;
             let scores = answer_splits(&[model], tasks, config, &folder, comm, out)?;
+            warn_of_collapse(&scores, out);
             let value = segue_trainer::families::task::chosen_by(&scores, &config.task.metric);
             let mut row = json!({ "step": step, "value": value, "scores": scores });
             if let Some(seed) = seed {

@@ -147,7 +147,7 @@ fn best_step(trained: &Trained) -> u64 {
 }
 
 /// People have lost days to runs that ended at chance and said nothing.
-fn warn_of_collapse(scores: &[SplitScores], out: &Output) {
+pub fn warn_of_collapse(scores: &[SplitScores], out: &Output) {
     for split in scores {
         if let Some(what) = &split.collapsed {
             out.line(&format!(

@@ -15,7 +15,7 @@ use super::family::LanguageFamily;
 use super::next_token::NextToken;
 use super::objective::Objective;
 use crate::checkpoint::{
-    STATE, TensorFile, WEIGHTS, locate, map_tensors, read_error, read_tensors, unverified,
+    STATE, TensorFile, WEIGHTS, check_finite, locate, map_tensors, read_error, read_tensors, unverified,
 };
 use crate::engine::{Begun, fill};
 use crate::families::{MODELS, aliases, buffers, language, of, specs};
@@ -85,7 +85,7 @@ impl ModelFolder {
     /// The model's own weights, in single precision; those of heads for one task or another are left alone.
     pub fn parameters(&self) -> Result<Parameters, TrainError> {
         let specs = specs(&self.config);
-        let weights = read_weights(&self.path.join(WEIGHTS), &self.config, &specs)?;
+        let weights = read_finite(&self.path.join(WEIGHTS), &self.config, &specs)?;
         Ok(Parameters::from_tensors(specs, weights, Kind::Float).to(self.compute.device()))
     }
 
@@ -211,7 +211,7 @@ pub fn load_objective(folder: &ModelFolder, config: &Config) -> Result<Box<dyn O
         );
         return Err(TrainError::OtherModel { path, what });
     }
-    let weights = read_weights(&path, &config.model, &specs)?;
+    let weights = read_finite(&path, &config.model, &specs)?;
     let parameters = Parameters::from_tensors(specs, weights, Kind::Float).to(folder.compute.device());
     Ok(folder.family.objective_over(config, parameters))
 }
@@ -242,6 +242,18 @@ pub(crate) fn read_weights(
     specs: &[ParameterSpec],
 ) -> Result<Vec<Tensor>, TrainError> {
     take_weights(&mut read_tensors(path)?, config, specs)
+}
+
+/// [`read_weights`] for whoever computes with them: an error where one holds a NaN or an infinity, of which answers and text can be made that look
+/// like any others.
+pub(crate) fn read_finite(
+    path: &Path,
+    config: &ModelConfig,
+    specs: &[ParameterSpec],
+) -> Result<Vec<Tensor>, TrainError> {
+    let weights = read_weights(path, config, specs)?;
+    check_finite(path, specs.iter().map(|spec| spec.name.as_str()).zip(&weights))?;
+    Ok(weights)
 }
 
 /// Takes the parameters `specs` of the configured model out of a file in Hugging Face's names, in their order; heads stay.

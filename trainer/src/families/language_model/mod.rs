@@ -31,7 +31,7 @@ pub use evaluate_pairs::PairValidation;
 pub use family::LanguageFamily;
 pub use folder::{ModelFolder, fresh_next_token, load_next_token, load_objective};
 pub(crate) use folder::{
-    as_stored, hugging_face_config, is_of_a_head, read_weights, start_from, take_weights,
+    as_stored, hugging_face_config, is_of_a_head, read_finite, read_weights, start_from, take_weights,
 };
 pub use next_token::{Decoder, FromMemory, NextToken};
 pub use objective::{Batch, Loss, Objective, OfHost, Pairs, Scores};

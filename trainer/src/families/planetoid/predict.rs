@@ -11,7 +11,7 @@ use super::data::Material;
 use super::evaluate::{self, GROUP, Prediction, rows};
 use super::features::Bags;
 use super::model::{Network, Nodes};
-use crate::checkpoint::{STATE, WEIGHTS, locate, publish_tensors, read_error, read_tensors};
+use crate::checkpoint::{STATE, WEIGHTS, check_finite, locate, publish_tensors, read_error, read_tensors};
 use crate::families::MODELS;
 use crate::{Parameters, TrainError};
 
@@ -38,9 +38,11 @@ impl Predictor {
             return Err(TrainError::OtherModel { path: folder, what });
         };
         let specs = Network::specs(config);
-        let mut stored = read_tensors(&folder.join(WEIGHTS))?;
-        let weights =
+        let path = folder.join(WEIGHTS);
+        let mut stored = read_tensors(&path)?;
+        let weights: Vec<Tensor> =
             specs.iter().map(|spec| stored.take(&spec.name, &spec.shape)).collect::<Result<_, _>>()?;
+        check_finite(&path, specs.iter().map(|spec| spec.name.as_str()).zip(&weights))?;
         let parameters = Parameters::from_tensors(specs, weights, Kind::Float);
         let state = segue_publish::read_regular_text(folder.join(STATE)).unwrap_or_default();
         let state: Value = serde_json::from_str(&state).unwrap_or_default();

@@ -16,7 +16,7 @@ use super::model::{HeadSpec, TaskModel};
 use super::scoring::SplitScores;
 use crate::TrainError;
 use crate::checkpoint::{Contents, METRICS, WEIGHTS, publish_with_manifest};
-use crate::families::language_model::{as_stored, read_weights};
+use crate::families::language_model::{as_stored, read_finite};
 
 /// Writes the new folder `target`: the encoder of `source`, and the head, labels, scores and card of its task `task`. Hugging
 /// Face's package opens it as the class of that head, where it has one.
@@ -28,7 +28,7 @@ pub fn extract_task(source: &Path, task: &str, target: &Path) -> Result<HeadSpec
         return Err(TrainError::OtherModel { path: folder.path, what });
     };
     let specs = TaskModel::specs(&folder.config, &heads);
-    let weights = read_weights(&folder.path.join(WEIGHTS), &folder.config, &specs)?;
+    let weights = read_finite(&folder.path.join(WEIGHTS), &folder.config, &specs)?;
     let (all, own) = ("tasks.", format!("tasks.{task}."));
     let kept = specs.into_iter().zip(weights).filter_map(|(spec, tensor)| {
         match (spec.name.strip_prefix(&own), spec.name.starts_with(all)) {

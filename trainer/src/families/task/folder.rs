@@ -13,7 +13,7 @@ use super::hub::{heads_of, hugging_face_config};
 use super::model::{HeadSpec, TaskModel};
 use crate::checkpoint::{Contents, WEIGHTS, read_error, read_tensors};
 use crate::engine::fill;
-use crate::families::language_model::{ModelFolder, as_stored, read_weights, take_weights};
+use crate::families::language_model::{ModelFolder, as_stored, read_finite, take_weights};
 use crate::{Parameters, TrainError};
 
 /// A fine-tuned model on disk.
@@ -41,7 +41,7 @@ impl TaskFolder {
     pub fn load(&self, task: &TaskConfig) -> Result<TaskModel, TrainError> {
         let config = &self.folder.config;
         let specs = TaskModel::specs(config, &self.heads);
-        let weights = read_weights(&self.folder.path.join(WEIGHTS), config, &specs)?;
+        let weights = read_finite(&self.folder.path.join(WEIGHTS), config, &specs)?;
         let parameters = Parameters::from_tensors(specs, weights, Kind::Float);
         Ok(TaskModel::new(config, &self.heads, task, parameters.to(self.folder.compute.device())))
     }
