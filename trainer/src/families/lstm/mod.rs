@@ -47,7 +47,7 @@ impl LanguageFamily for Recurrent {
     }
 
     fn closed_to_hugging_face(&self, _: &ModelConfig) -> Option<String> {
-        Some("its package has no recurrent language model".into())
+        Some("transformers has no class for recurrent language models, so that from_pretrained does not open this folder".into())
     }
 
     fn complete_hugging_face(&self, _: &ModelConfig, json: &mut Value) {
