@@ -297,9 +297,15 @@ mod tests {
             for text in &where_set {
                 assert!(!small.contains(text) && large.contains(text), "{system:?} {text}:\n{large}");
             }
-            // Each job of an array would submit the whole array.
-            let submits_itself = |script: &str| script.contains("qsub '/runs/my job.sh'");
-            assert_eq!((submits_itself(&small), submits_itself(&large)), (system == System::Pbs, false));
+            // A job of an array submits itself alone.
+            let anew = |script: &str, words: &str| {
+                script.contains(&format!("qrerun \"$PBS_JOBID\" || qsub {words}'/runs/my job.sh'"))
+            };
+            let alone = "-J \"$PBS_ARRAY_INDEX-$((PBS_ARRAY_INDEX + 1)):2\" ";
+            assert_eq!(
+                (anew(&small, ""), anew(&large, alone)),
+                (system == System::Pbs, system == System::Pbs)
+            );
             let plain = filled(system, &Settings { requeue: false, ..settings() });
             assert!(!["scontrol requeue", "qrerun", "-Q \"75\""].iter().any(|text| plain.contains(text)));
             for text in [small, large, plain] {

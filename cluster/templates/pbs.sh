@@ -37,8 +37,13 @@ wait $job
 code=$?
 # Who is cancelled is not to come back.
 if [ -n "$cancelled" ]; then exit 143; fi
-{% if requeue and not array %}
+{% if requeue %}
 # Most sites let operators alone queue a job again: then it is submitted anew.
+{% if array %}
+# Alone: an array has to be a range, and of the two numbers of this one the step leaves the job's own.
+if [ "$code" -eq 75 ]; then qrerun "$PBS_JOBID" || qsub -J "$PBS_ARRAY_INDEX-$((PBS_ARRAY_INDEX + 1)):2" {{ script }}; fi
+{% else %}
 if [ "$code" -eq 75 ]; then qrerun "$PBS_JOBID" || qsub {{ script }}; fi
+{% endif %}
 {% endif %}
 exit "$code"

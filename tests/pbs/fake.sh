@@ -89,22 +89,30 @@ read_pbs() {
 }
 
 qsub() {
-    local script=${*: -1} index
+    local script=${*: -1} index last step=1 range=''
+    if [[ ${1:-} == -J ]]; then range=$2; fi
     if [[ ${1:-} == -W ]]; then
         [[ $2 == depend=afterany:* ]] || refuse "illegal -W value: $2"
         while [[ ! -e $(folder_of "${2##*:}")/done ]]; do sleep 0.1; done
     fi
     [[ -f $script ]] || refuse "script file: $script: No such file"
     read_pbs "$script"
+    array=${range:-$array}
+    if [[ -n $array ]]; then
+        [[ $array =~ ^([0-9]+)-([0-9]+)(:([1-9][0-9]*))?$ ]] || refuse "illegal -J value"
+        index=${BASH_REMATCH[1]} last=${BASH_REMATCH[2]} step=${BASH_REMATCH[4]:-1}
+        ((index < last)) || refuse "illegal -J value"
+    fi
     enter
     export PBS_ENVIRONMENT=PBS_BATCH PBS_O_WORKDIR=$PWD PBS_JOBID=$id.fake PBS_NODEFILE="$state/nodes-$id"
-    for ((index = 0; index < slots; index++)); do uname -n; done >"$PBS_NODEFILE"
+    local slot
+    for ((slot = 0; slot < slots; slot++)); do uname -n; done >"$PBS_NODEFILE"
     if [[ -z $array ]]; then
         start "$id" - "$limit" "$script"
         echo "$id.fake"
         return
     fi
-    for ((index = ${array%-*}; index <= ${array#*-}; index++)); do
+    for ((; index <= last; index += step)); do
         export PBS_ARRAY_INDEX=$index PBS_JOBID="${id}[$index].fake"
         start "${id}[$index]" - "$limit" "$script"
     done

@@ -138,6 +138,34 @@ fn jobs_of_a_pbs_array_are_runs_of_their_own() {
     }
 }
 
+/// The others of the array are not run again with it.
+#[test]
+#[ignore = "takes minutes: see `make test-slurm`"]
+fn a_job_of_a_pbs_array_is_queued_again_alone() {
+    let place = Workplace::new();
+    succeed(alone(&place.pretrain("one", &STEPS)));
+    for (run, qrerun) in [("rerun", "yes"), ("anew", "no")] {
+        let batch = FakeBatch::new(&[("FAKE_QRERUN", qrerun)]);
+        let (of_each, second) = (format!("{run}-{{index}}"), format!("{run}-2"));
+        let options = ["--array", "1-2", "--setup", SLOW];
+        batch.submit("pbs", &place, &options, &place.pretrain(&of_each, &STEPS));
+        disturbed_at(&place, &second);
+        batch.run("qsig", &["-s", "SIGUSR1", "1[2].fake"]);
+        assert_eq!(batch.codes_at_end("1[1]", PATIENCE), ["0"], "{}", batch.said("1[1]"));
+        let codes = batch.codes_at_end("1[2]", PATIENCE);
+        match qrerun {
+            "yes" => interrupted_then_done(&codes, "137"),
+            _ => {
+                assert_eq!(codes, ["75"], "{}", batch.said("1[2]"));
+                assert_eq!(batch.codes_at_end("2[2]", PATIENCE), ["0"], "{}", batch.said("2[2]"));
+                assert!(batch.calls().contains("qsub -J 2-3:2 ") && batch.said("2[3]").is_empty());
+            }
+        }
+        place.assert_same("one", &format!("{run}-1"));
+        place.assert_same("one", &second);
+    }
+}
+
 /// LSF warns a job, and queues it again by its exit code. A minute has five seconds here.
 #[test]
 fn an_lsf_job_is_warned_before_its_limit_and_queued_again() {

@@ -165,8 +165,7 @@ pub fn run(args: BatchArgs, json: bool, out: &Output) -> Result<Value, Failure> 
     let program = own_program()?;
     let text = script(system, &template, &settings(&args)?, text_of(&program)?, &words(&args, system)?)?;
     let Some(path) = &args.output else {
-        if template == system.template() && system == System::Pbs && !args.no_requeue && args.array.is_none()
-        {
+        if template == system.template() && system == System::Pbs && !args.no_requeue {
             out.line("the script submits itself anew as THIS_FILE: put its path there, or give --output");
         }
         if !json {
