@@ -351,6 +351,25 @@ fn a_batch_script_has_one_word_for_each_setting() {
     assert!(String::from_utf8_lossy(&printed).ends_with("pretrain\nrun.dir=r/it's-$x-2\n"), "{script}");
 }
 
+/// `{index}` in what all jobs of an array share, and a log that they share.
+#[test]
+fn a_batch_script_has_the_number_of_a_job_where_it_can_be() {
+    let batch = |options: &[&str]| {
+        alone(&[&["--json", "batch", "pbs"], options, &["pretrain", "run.dir=x-{index}"]].concat())
+    };
+    fail(batch(&["--array", "1-4", "--name", "n-{index}"]), 78, &["its name", "{index}", "--log"]);
+    for option in ["--name", "--log", "--setup"] {
+        let one = alone(&["--json", "batch", "pbs", option, "a-{index}", "pretrain", "run.dir=x"]);
+        fail(one, 64, &["{index} is the number of a job in its array", "--array"]);
+    }
+    succeed(alone(&["batch", "pbs", "--setup", "echo ${index}", "pretrain", "run.dir=x"]));
+    for (log, is_shared) in [("/l/{index}.out", false), ("/l/all.out", true), ("/l/", false)] {
+        let said = finish(batch(&["--array", "1-4", "--log", log]));
+        assert!(said.status.success(), "{}", stderr(&said));
+        assert_eq!(stderr(&said).contains("all jobs of the array write to the log"), is_shared, "{log}");
+    }
+}
+
 /// Numbers that no machine has: of arguments, of the environment, of files.
 #[test]
 fn numbers_out_of_all_bounds_are_refused() {

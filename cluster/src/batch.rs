@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::ClusterError;
 pub use crate::quoting::INDEX;
-use crate::quoting::{numbered, one_word, quoted, unusable};
+use crate::quoting::{numbered, numbered_code, one_word, quoted, unusable, without_index};
 
 /// A batch system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +39,34 @@ impl System {
             Self::Pbs => "PBS_ARRAY_INDEX",
             Self::Lsf => "LSB_JOBINDEX",
         }
+    }
+
+    /// What the system itself puts for the number of a job in an array, in the name of its log.
+    fn index_in_log(self) -> &'static str {
+        match self {
+            Self::Slurm => "%a",
+            Self::Pbs => "^array_index^",
+            Self::Lsf => "%I",
+        }
+    }
+
+    /// Whether each job of an array has a log of its own under the name `log`.
+    pub fn has_logs_apart(self, log: &str) -> bool {
+        let is_own = match self {
+            // Jobs of an array have numbers of their own too; digits before the letter are a width.
+            Self::Slurm => log.split('%').skip(1).any(|rest| {
+                rest.trim_start_matches(|c: char| c.is_ascii_digit()).starts_with(['a', 'j', 'J'])
+            }),
+            // In a folder PBS names the files.
+            Self::Pbs => log.ends_with('/') || Path::new(log).is_dir(),
+            Self::Lsf => false,
+        };
+        is_own || log.contains(INDEX) || log.contains(self.index_in_log())
+    }
+
+    /// Whether `code` of a script's own lines holds the number of a job in its array.
+    pub fn is_numbered(self, code: &str) -> bool {
+        numbered_code(code, self.index_variable()) != code
     }
 
     /// Whether the job has to watch the clock itself: nobody warns it before its time limit.
@@ -127,7 +155,8 @@ struct Filled<'a> {
     script: String,
 }
 
-/// The script for a job, made of `template`: of `program` with `words`. [`INDEX`] in one of these is the number of the job in its array.
+/// The script for a job, made of `template`: of `program` with `words`. [`INDEX`] in one of these, in the log and in the lines before the job is the
+/// number of the job in its array.
 ///
 /// # Errors
 ///
@@ -145,12 +174,21 @@ pub fn script(
         ("account", &settings.account),
         ("array", &settings.array),
     ];
-    one_word("name", &settings.name)?;
-    one_word("log", &settings.log)?;
-    for (what, text) in optional {
-        text.as_ref().map_or(Ok(()), |text| one_word(what, text))?;
+    let name = Some(("name", &settings.name));
+    for (what, text) in
+        name.into_iter().chain(optional.iter().filter_map(|(what, text)| Some((*what, text.as_ref()?))))
+    {
+        one_word(what, text)?;
+        without_index(what, text)?;
     }
-    let words = words.iter().map(|word| numbered(word, system.index_variable()));
+    one_word("log", &settings.log)?;
+    let index = system.index_variable();
+    let settings = &Settings {
+        log: settings.log.replace(INDEX, system.index_in_log()),
+        setup: settings.setup.iter().map(|line| numbered_code(line, index)).collect(),
+        ..settings.clone()
+    };
+    let words = words.iter().map(|word| numbered(word, index));
     let command =
         [quoted(program)].into_iter().chain(words).collect::<Result<Vec<String>, ClusterError>>()?;
     // LSF counts minutes: the rest of one is a whole one.
@@ -319,9 +357,12 @@ mod tests {
         }
     }
 
+    const SYSTEMS: [System; 3] = [System::Slurm, System::Pbs, System::Lsf];
+
     /// What a shell prints that runs `script` as the job 7 of an array.
-    fn printed(script: &str) -> String {
-        let ran = Command::new("bash").args(["-c", script]).env("SLURM_ARRAY_TASK_ID", "7").output().unwrap();
+    fn printed(system: System, script: &str) -> String {
+        let ran =
+            Command::new("bash").args(["-c", script]).env(system.index_variable(), "7").output().unwrap();
         String::from_utf8_lossy(&ran.stdout).into_owned()
     }
 
@@ -329,10 +370,38 @@ mod tests {
     fn the_number_of_a_job_in_its_array_reaches_its_words_and_nothing_else() {
         let job = words(&["seed-{index}", "it's-$x-{index}", "{index}{index}", "plain", ""]);
         let text = script(System::Slurm, "{{ command }}", &settings(), "echo", &job).unwrap();
-        assert_eq!(printed(&text), "seed-7 it's-$x-7 77 plain \n", "{text}");
+        assert_eq!(printed(System::Slurm, &text), "seed-7 it's-$x-7 77 plain \n", "{text}");
         let own = Settings { script: "/runs/{index}.sh".into(), ..settings() };
         let text = script(System::Pbs, "{{ command }} {{ script }}", &own, "/bin/{index}", &[]).unwrap();
         assert_eq!(text, "'/bin/{index}' '/runs/{index}.sh'");
+    }
+
+    #[test]
+    fn lines_of_the_shell_keep_what_is_its_own() {
+        let numbered = |line: &str| numbered_code(line, "N");
+        assert_eq!(numbered("export X={index} Y='a {index}'"), "export X=${N} Y='a '\"${N}\"''");
+        for line in
+            ["echo ${index} \"${index}\"", "echo \\{index}", "module load x # it's {index}", "{ index; }"]
+        {
+            assert_eq!(numbered(line), line);
+        }
+        assert_eq!(numbered("x # it's\ny={index}"), "x # it's\ny=${N}");
+    }
+
+    #[test]
+    fn logs_of_an_array_are_told_apart_by_what_the_system_puts_into_them() {
+        for (system, apart, shared) in [
+            (
+                System::Slurm,
+                vec!["{index}.out", "%A-%a.out", "%4a", "%j.out"],
+                vec!["all.out", "%A.out", "%x.out"],
+            ),
+            (System::Pbs, vec!["{index}.out", "l/^array_index^", "l/", "."], vec!["all.out", "%a"]),
+            (System::Lsf, vec!["{index}.out", "%J-%I.out"], vec!["all.out", "%J.out"]),
+        ] {
+            assert!(apart.iter().all(|log| system.has_logs_apart(log)), "{system:?}");
+            assert!(!shared.iter().any(|log| system.has_logs_apart(log)), "{system:?}");
+        }
     }
 
     #[test]
@@ -398,8 +467,48 @@ mod tests {
         #[test]
         fn any_word_reaches_the_job_as_it_is(parts in prop::collection::vec("[^\0]{0,8}|['\"`$\\\\%{}!\n ]{1,4}", 1..4)) {
             let word = parts.join(INDEX);
-            let text = script(System::Slurm, "{{ command }}", &settings(), "printf", &words(&["%s", &word])).unwrap();
-            prop_assert_eq!(printed(&text), word.replace(INDEX, "7"));
+            for system in SYSTEMS {
+                let text = script(system, "{{ command }}", &settings(), "printf", &words(&["%s", &word])).unwrap();
+                prop_assert_eq!(printed(system, &text), word.replace(INDEX, "7"));
+            }
+        }
+
+        /// In each of the shell's ways to quote it.
+        #[test]
+        fn the_number_of_a_job_reaches_the_lines_before_it(
+            parts in prop::collection::vec("[^\0$]{0,8}|['\"`\\\\%{}!#\n ]{1,4}", 2..4),
+        ) {
+            let quote = |signs: &str, part: &str| part.chars().flat_map(|c| signs.contains(c).then_some('\\').into_iter().chain([c])).collect::<String>();
+            let twice: Vec<String> = parts.iter().map(|part| quote("\\\"`", part)).collect();
+            let bare = parts.iter().map(|part| part.chars().flat_map(|c| ['\\', c]).collect::<String>().replace("\\\n", "'\n'"));
+            let lines = [
+                format!("printf %s '{}'", parts.join(INDEX).replace('\'', "'\\''")),
+                format!("printf %s \"{}\"", twice.join(INDEX)),
+                format!("printf %s {}", bare.collect::<Vec<_>>().join(INDEX)),
+            ];
+            let text = parts.join(INDEX).replace(INDEX, "7");
+            for system in SYSTEMS {
+                for line in &lines {
+                    let with = Settings { setup: vec![line.clone()], ..settings() };
+                    let script = script(system, "{% for line in setup %}{{ line }}{% endfor %}", &with, "segue", &[]).unwrap();
+                    prop_assert_eq!(&printed(system, &script), &text, "{:?}", script);
+                }
+            }
+        }
+
+        /// What the system itself puts for the number, in the log alone.
+        #[test]
+        fn the_number_of_a_job_reaches_its_log(before in "[a-z/%.-]{0,6}", after in "[a-z/%.-]{0,6}") {
+            let text = format!("{before}{INDEX}{after}");
+            for (system, own) in [(System::Slurm, "%a"), (System::Pbs, "^array_index^"), (System::Lsf, "%I")] {
+                let made = |log: &str, name: &str| {
+                    let with = Settings { log: log.into(), name: name.into(), array: Some("1-8".into()), ..settings() };
+                    script(system, system.template(), &with, "segue", &[])
+                };
+                prop_assert_eq!(made(&text, "mine").unwrap(), made(&text.replace(INDEX, own), "mine").unwrap());
+                let refused = made("log", &text).unwrap_err().to_string();
+                prop_assert!(refused.contains("its name") && refused.contains("{index}"), "{}", refused);
+            }
         }
 
         /// By the rules of the shell, which all systems know in part, what is not refused is the rest of one directive, and no other line changes.
@@ -408,7 +517,7 @@ mod tests {
             field in 0..5_usize,
             text in "[ a-z'\"$\\\\\n\r\t%{}#=:,.\u{a0}\u{2028}-]{0,6}|[a-z%.$-]{0,6}",
         ) {
-            for system in [System::Slurm, System::Pbs, System::Lsf] {
+            for system in SYSTEMS {
                 let with = |text: &str| {
                     let mut settings = settings();
                     match field {

@@ -58,7 +58,7 @@ pub struct BatchArgs {
     /// Account or project that the job is charged to.
     #[arg(long)]
     account: Option<String>,
-    /// Numbers of an array of jobs, such as 1-8; `{index}` in COMMAND is the number of each.
+    /// Numbers of an array of jobs, such as 1-8; `{index}` in COMMAND, --setup and --log is the number of each.
     #[arg(long, value_name = "RANGE", value_parser = array)]
     array: Option<String>,
     /// Line of the script before the job, such as `module load openmpi`; may be given again.
@@ -146,8 +146,13 @@ pub fn run(args: BatchArgs, json: bool, out: &Output) -> Result<Value, Failure> 
         Some(path) => std::fs::read_to_string(path).map_err(|e| Failure::cannot_read(path, &e))?,
         None => system.template().to_string(),
     };
-    let launched = launched(&args)?;
+    let launched = launched(&args, system)?;
     let first = first_of_array(&args, launched.command());
+    if let (Some(_), Some(log)) = (&args.array, &args.log)
+        && !system.has_logs_apart(log)
+    {
+        out.line(&format!("warning: all jobs of the array write to the log {log}: put {{index}} into --log"));
+    }
     let missing: Vec<PathBuf> = inputs(&first).filter(|path| !path.exists()).collect();
     for path in &missing {
         out.line(&format!(
@@ -204,13 +209,16 @@ struct Launched {
 }
 
 /// What is launched.
-fn launched(args: &BatchArgs) -> Result<LaunchArgs, Failure> {
+fn launched(args: &BatchArgs, system: System) -> Result<LaunchArgs, Failure> {
     let Launched { args: launched, .. } = Launched::try_parse_from(&args.command).map_err(|error| {
         let message = error.to_string();
         Failure::new(USAGE, message.strip_prefix("error: ").unwrap_or(&message).trim_end())
     })?;
     launched.check_command()?;
-    let has_index = args.command.iter().any(|word| word.to_string_lossy().contains(INDEX));
+    let has_index = args.command.iter().any(|word| word.to_string_lossy().contains(INDEX))
+        || args.name.contains(INDEX)
+        || args.log.as_ref().is_some_and(|log| log.contains(INDEX))
+        || args.setup.iter().any(|line| system.is_numbered(line));
     if has_index && args.array.is_none() && args.template.is_none() {
         let message = "{index} is the number of a job in its array, and this job is in none\nhint: add --array, such as --array 1-8";
         return Err(Failure::new(USAGE, message));
