@@ -267,7 +267,11 @@ fn bad_command_line_is_64() {
     fail(alone(&["pretrain", "--no-such-option"]), 64, &["--no-such-option"]);
     fail(alone(&["no-such-command"]), 64, &["no-such-command"]);
     fail(alone(&["eval", "--model", "m", "--clamp-len", "-7"]), 64, &["--clamp-len", "-1 for no limit"]);
-    fail(alone(&["batch", "slurm", "--array", "foo", "--", "segue"]), 64, &["--array", "1-8"]);
+    fail(
+        alone(&["batch", "slurm", "--array", "foo", "--", "pretrain", "run.dir=x-{index}"]),
+        64,
+        &["--array", "1-8"],
+    );
     fail(alone(&["batch", "slurm", "--time", "01:30", "--", "segue"]), 64, &["--time", "HH:MM:SS"]);
 }
 
@@ -349,6 +353,27 @@ fn a_batch_script_has_one_word_for_each_setting() {
     shell.args(["-c", &format!("printf '%s\\n' {words}")]).env("SLURM_ARRAY_TASK_ID", "2");
     let printed = shell.output().unwrap().stdout;
     assert!(String::from_utf8_lossy(&printed).ends_with("pretrain\nrun.dir=r/it's-$x-2\n"), "{script}");
+}
+
+/// A system refuses others when the job is submitted, or runs other jobs than are meant.
+#[test]
+fn an_array_is_one_that_its_system_takes() {
+    let batch = |system: &str, array: &str| {
+        alone(&["--json", "batch", system, "--array", array, "pretrain", "run.dir=x-{index}"])
+    };
+    for (system, array, shown) in [
+        ("slurm", "8-1", "1-8"),
+        ("slurm", "1-3,", "1,3,5-9"),
+        ("slurm", "1-3%0", "1-100%4"),
+        ("slurm", "0-99999999999999999999", "4000000"),
+        ("pbs", "1,3,5", "one range"),
+        ("pbs", "3-3", "one range"),
+        ("lsf", "0-3", "from 1"),
+    ] {
+        fail(batch(system, array), 64, &[&format!("--array {array}"), shown]);
+    }
+    let script = succeed(batch("lsf", "1,3-5%2"))["script"].to_string();
+    assert!(script.contains("#BSUB -J segue[1,3-5]%2\\n"), "{script}");
 }
 
 /// `{index}` in what all jobs of an array share, and a log that they share.

@@ -64,6 +64,51 @@ impl System {
         is_own || log.contains(INDEX) || log.contains(self.index_in_log())
     }
 
+    /// The first number of an array of jobs: numbers and ranges `X-Y[:STEP]` with commas between them, and behind `%` how many run at a time. PBS has one
+    /// range alone, of two numbers at least, and LSF counts from 1.
+    ///
+    /// # Errors
+    ///
+    /// What the system would refuse, and the form that it takes.
+    pub fn first_of_array(self, array: &str) -> Result<u64, String> {
+        let (name, least, most) = match self {
+            // Below the largest `MaxArraySize`.
+            Self::Slurm => ("Slurm", 0, 4_000_000),
+            // They count in 32 bits.
+            Self::Pbs => ("PBS", 0, 2_147_483_646),
+            Self::Lsf => ("LSF", 1, 2_147_483_646),
+        };
+        let number = |text: &str, least: u64| {
+            let is_plain = text.bytes().all(|byte| byte.is_ascii_digit());
+            text.parse().ok().filter(|number| is_plain && (least..=most).contains(number))
+        };
+        let first_of_range = |text: &str| {
+            let Some((first, rest)) = text.split_once('-') else {
+                return number(text, least).filter(|_| self != Self::Pbs);
+            };
+            let (last, step) = rest.split_once(':').unwrap_or((rest, "1"));
+            let (first, last) = (number(first, least)?, number(last, least)?);
+            number(step, 1)?;
+            (first + u64::from(self == Self::Pbs) <= last).then_some(first)
+        };
+        let (numbers, at_a_time) = array.split_once('%').unwrap_or((array, "1"));
+        let firsts: Option<Vec<u64>> = match self {
+            Self::Pbs => first_of_range(numbers).map(|first| vec![first]),
+            Self::Slurm | Self::Lsf => numbers.split(',').map(first_of_range).collect(),
+        };
+        number(at_a_time, 1).and(firsts).and_then(|firsts| firsts.first().copied()).ok_or_else(|| {
+            let form = match self {
+                Self::Pbs => "one range, such as 1-8, 1-9:2 or, for four at a time, 1-100%4",
+                Self::Slurm | Self::Lsf => {
+                    "numbers and ranges, such as 1-8, 1,3,5-9:2 or, for four at a time, 1-100%4"
+                }
+            };
+            format!(
+                "--array {array} is not an array of {name}\nhint: write {form}; indices go from {least} to {most}"
+            )
+        })
+    }
+
     /// Whether `code` of a script's own lines holds the number of a job in its array.
     pub fn is_numbered(self, code: &str) -> bool {
         numbered_code(code, self.index_variable()) != code
@@ -374,6 +419,49 @@ mod tests {
         let own = Settings { script: "/runs/{index}.sh".into(), ..settings() };
         let text = script(System::Pbs, "{{ command }} {{ script }}", &own, "/bin/{index}", &[]).unwrap();
         assert_eq!(text, "'/bin/{index}' '/runs/{index}.sh'");
+    }
+
+    #[test]
+    fn arrays_are_those_that_their_system_takes() {
+        for (system, taken, refused) in [
+            (
+                System::Slurm,
+                vec![
+                    ("0-3", 0),
+                    ("1,3,5-9:2%4", 1),
+                    ("7", 7),
+                    ("007-8", 7),
+                    ("5-5", 5),
+                    ("4000000", 4_000_000),
+                ],
+                vec![
+                    "", "8-1", "1-3,", ",1", "1-3%0", "1-3%", "1-3:0", "1-", "-3", "+1-3", "1-2-3",
+                    "1-4:2:2", "4000001",
+                ],
+            ),
+            (
+                System::Pbs,
+                vec![("0-3", 0), ("1-9:2", 1), ("3-8%2", 3), ("1-2147483646", 1)],
+                vec!["1,3,5", "5", "3-3", "8-1", "1-3,5-6", "1-3:0", "1-3%0", "1-2147483647"],
+            ),
+            (
+                System::Lsf,
+                vec![("1-3", 1), ("2,4,6-10:2%3", 2), ("2147483646", 2_147_483_646)],
+                vec!["0-3", "1,0", "8-1", "1-3,", "1-3%0", "2147483647"],
+            ),
+        ] {
+            for (array, first) in taken {
+                assert_eq!(system.first_of_array(array), Ok(first), "{system:?} {array}");
+            }
+            for array in refused {
+                assert!(
+                    system.first_of_array(array).unwrap_err().contains("\nhint: write "),
+                    "{system:?} {array}"
+                );
+            }
+        }
+        let limited = Settings { array: Some("1,3-5%2".into()), ..settings() };
+        assert!(filled(System::Lsf, &limited).contains("#BSUB -J mine[1,3-5]%2\n"));
     }
 
     #[test]

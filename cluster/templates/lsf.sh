@@ -1,7 +1,7 @@
 #!/bin/bash
 # A job of Segue for LSF: bsub < THIS_FILE. Written by `segue batch lsf`.
 #
-#BSUB -J {{ name }}{% if array %}[{{ array }}]{% endif %}
+#BSUB -J {{ name }}{% if array %}[{{ array | replace("%", "]%") }}{% if "%" not in array %}]{% endif %}{% endif %}
 
 #BSUB -n {{ nodes * ranks_per_node }}
 #BSUB -R "span[ptile={{ ranks_per_node }}] affinity[core({{ threads }})]"

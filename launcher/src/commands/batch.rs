@@ -59,7 +59,7 @@ pub struct BatchArgs {
     #[arg(long)]
     account: Option<String>,
     /// Numbers of an array of jobs, such as 1-8; `{index}` in COMMAND, --setup and --log is the number of each.
-    #[arg(long, value_name = "RANGE", value_parser = array)]
+    #[arg(long, value_name = "RANGE")]
     array: Option<String>,
     /// Line of the script before the job, such as `module load openmpi`; may be given again.
     #[arg(long, value_name = "LINE")]
@@ -147,7 +147,7 @@ pub fn run(args: BatchArgs, json: bool, out: &Output) -> Result<Value, Failure> 
         None => system.template().to_string(),
     };
     let launched = launched(&args, system)?;
-    let first = first_of_array(&args, launched.command());
+    let first = first_of_array(&args, system, launched.command())?;
     if let (Some(_), Some(log)) = (&args.array, &args.log)
         && !system.has_logs_apart(log)
     {
@@ -186,15 +186,6 @@ pub fn run(args: BatchArgs, json: bool, out: &Output) -> Result<Value, Failure> 
         false => out.line(&format!("submitted {} as {}", path.display(), jobs.join(", "))),
     }
     Ok(json!({ "script": text, "output": path, "jobs": jobs }))
-}
-
-/// Parses the numbers of an array: commas between numbers and ranges, a step after a colon, how many at a time after a percent sign.
-fn array(text: &str) -> Result<String, String> {
-    let known = |c: char| c.is_ascii_digit() || "-,:%".contains(c);
-    match text.starts_with(|c: char| c.is_ascii_digit()) && text.chars().all(known) {
-        true => Ok(text.into()),
-        false => Err("must be numbers and ranges, such as 1-8 or 1,3,5-9".into()),
-    }
 }
 
 /// `segue launch` as the script calls it.
@@ -240,13 +231,13 @@ fn have_folders_apart(command: &[OsString]) -> bool {
 }
 
 /// The command of the first job of an array, or of the only one.
-fn first_of_array(args: &BatchArgs, command: &[OsString]) -> Vec<OsString> {
-    let number = args.array.as_deref().and_then(|array| array.split(|c: char| !c.is_ascii_digit()).next());
+fn first_of_array(args: &BatchArgs, system: System, command: &[OsString]) -> Result<Vec<OsString>, Failure> {
     // A template of the site's may say which numbers there are.
-    let number = number.unwrap_or("1");
+    let number = args.array.as_deref().map_or(Ok(1), |array| system.first_of_array(array));
+    let number = number.map_err(|why| Failure::new(USAGE, why))?.to_string();
     let filled =
-        |word: &OsString| word.to_str().map_or(word.clone(), |text| text.replace(INDEX, number).into());
-    command.iter().map(filled).collect()
+        |word: &OsString| word.to_str().map_or(word.clone(), |text| text.replace(INDEX, &number).into());
+    Ok(command.iter().map(filled).collect())
 }
 
 /// What a command begins with, by its options: recipes, and models, which another job may still be making.
