@@ -1,6 +1,7 @@
 //! Bad input: one message that says what, where and what to do, and the documented exit code.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use segue_tests::{ROOT, Workplace, alone, ended_with, fail, fail_reading, finish, mpirun, stderr, succeed};
@@ -393,6 +394,31 @@ fn a_batch_script_has_the_number_of_a_job_where_it_can_be() {
         assert!(said.status.success(), "{}", stderr(&said));
         assert_eq!(stderr(&said).contains("all jobs of the array write to the log"), is_shared, "{log}");
     }
+}
+
+/// The script is there, and the same command would be refused for it.
+#[test]
+fn a_submission_that_fails_says_how_to_submit_the_script() {
+    let place = Workplace::new();
+    let script = place.text("job.sh");
+    for (system, by) in [("slurm", "sbatch --parsable"), ("pbs", "qsub"), ("lsf", "bsub <")] {
+        let options = ["batch", system, "--force", "--submit", "--output", &script, "pretrain", "run.dir=x"];
+        let mut command = alone(&options);
+        command.env("PATH", "/nonexistent");
+        fail(
+            command,
+            69,
+            &[&format!("the script is written to {script}"), &format!("`{by} {script}`"), "--force"],
+        );
+    }
+    // The second job of a chain.
+    let qsub = place.path("qsub");
+    fs::write(&qsub, "#!/bin/sh\n[ $# -gt 1 ] || exec echo 1.fake\necho no >&2\nexit 1\n").unwrap();
+    fs::set_permissions(&qsub, fs::Permissions::from_mode(0o755)).unwrap();
+    let options = ["--force", "--submit", "--chain", "3", "--output", &script, "pretrain", "run.dir=x"];
+    let mut command = alone(&[&["batch", "pbs"], &options[..]].concat());
+    command.env("PATH", format!("{}:/bin", place.dir.path().display()));
+    fail(command, 69, &["qsub refused the job: no", "submitted as 1.fake", "depend=afterany:1.fake"]);
 }
 
 /// Numbers that no machine has: of arguments, of the environment, of files.

@@ -114,6 +114,22 @@ impl System {
         numbered_code(code, self.index_variable()) != code
     }
 
+    /// The command line that submits the script at `path`, after the job `after` where it is given.
+    ///
+    /// # Errors
+    ///
+    /// A path that the shell cannot be given.
+    pub fn command_line(self, path: &Path, after: Option<&str>) -> Result<String, ClusterError> {
+        let words =
+            self.submission(path, after).iter().map(|word| quoted(word)).collect::<Result<Vec<_>, _>>()?;
+        let stdin = if self == Self::Lsf {
+            format!(" < {}", quoted(&path.display().to_string())?)
+        } else {
+            String::new()
+        };
+        Ok(words.join(" ") + &stdin)
+    }
+
     /// Whether the job has to watch the clock itself: nobody warns it before its time limit.
     pub fn is_silent(self) -> bool {
         self == Self::Pbs
@@ -272,36 +288,29 @@ pub fn seconds_of(text: &str) -> Option<u64> {
     days.checked_mul(86_400)?.checked_add(seconds).filter(|seconds| *seconds > 0)
 }
 
-/// Submits the script at `path`, so often, each job after the end of the one before. Gives the numbers of the jobs.
+/// Submits the script at `path`, to run after the end of the job `after` where it is given. Gives the number of the job.
 ///
 /// # Errors
 ///
 /// The system's program cannot be started, or refuses the script.
-pub fn submit(system: System, path: &Path, times: usize) -> Result<Vec<String>, ClusterError> {
-    let mut jobs: Vec<String> = Vec::new();
-    for _ in 0..times {
-        let words = system.submission(path, jobs.last().map(String::as_str));
-        let program = words[0].clone();
-        let start = |source| ClusterError::Start { program: program.clone(), source };
-        let mut command = Command::new(&program);
-        command.args(&words[1..]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().map_err(start)?;
-        if let Some(mut stdin) = child.stdin.take()
-            && system == System::Lsf
-        {
-            stdin.write_all(&std::fs::read(path).map_err(start)?).map_err(start)?;
-        }
-        let output = child.wait_with_output().map_err(start)?;
-        let said = String::from_utf8_lossy(&output.stdout);
-        match system.job_of(&said).filter(|_| output.status.success()) {
-            Some(job) => jobs.push(job),
-            None => {
-                let said = format!("{said}{}", String::from_utf8_lossy(&output.stderr));
-                return Err(ClusterError::Refused { program, said: said.trim().into() });
-            }
-        }
+pub fn submit(system: System, path: &Path, after: Option<&str>) -> Result<String, ClusterError> {
+    let words = system.submission(path, after);
+    let program = words[0].clone();
+    let start = |source| ClusterError::Start { program: program.clone(), source };
+    let mut command = Command::new(&program);
+    command.args(&words[1..]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(start)?;
+    if let Some(mut stdin) = child.stdin.take()
+        && system == System::Lsf
+    {
+        stdin.write_all(&std::fs::read(path).map_err(start)?).map_err(start)?;
     }
-    Ok(jobs)
+    let output = child.wait_with_output().map_err(start)?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    system.job_of(&said).filter(|_| output.status.success()).ok_or_else(|| {
+        let said = format!("{said}{}", String::from_utf8_lossy(&output.stderr));
+        ClusterError::Refused { program, said: said.trim().into() }
+    })
 }
 
 #[cfg(test)]

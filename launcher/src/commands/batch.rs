@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, ValueEnum};
+use segue_cluster::ClusterError;
 use segue_cluster::batch::{INDEX, Settings, System, script, seconds_of, submit};
 use serde_json::{Value, json};
 
@@ -180,12 +181,33 @@ pub fn run(args: BatchArgs, json: bool, out: &Output) -> Result<Value, Failure> 
     };
     segue_publish::write_file(path, text.as_bytes())
         .map_err(|e| Failure::cannot_write(path, &e.source, "--output"))?;
-    let jobs = if args.submit { submit(system, path, args.chain)? } else { Vec::new() };
+    let mut jobs: Vec<String> = Vec::new();
+    while args.submit && jobs.len() < args.chain {
+        let after = jobs.last().map(String::as_str);
+        let job = submit(system, path, after).or_else(|error| not_submitted(error, system, path, &jobs))?;
+        jobs.push(job);
+    }
     match jobs.is_empty() {
         true => out.line(&format!("the script is {}", path.display())),
         false => out.line(&format!("submitted {} as {}", path.display(), jobs.join(", "))),
     }
     Ok(json!({ "script": text, "output": path, "jobs": jobs }))
+}
+
+/// A submission that failed, with what there is: the script, and the jobs of the chain before it.
+fn not_submitted<T>(error: ClusterError, system: System, path: &Path, jobs: &[String]) -> Result<T, Failure> {
+    let mut failure = Failure::from(error);
+    let by = system.command_line(path, jobs.last().map(String::as_str))?;
+    failure.message += &format!("; the script is written to {}", path.display());
+    let advice = match jobs {
+        [] => format!("submit it with `{by}`, or add --force to this command"),
+        _ => {
+            failure.message += &format!(", and submitted as {}", jobs.join(", "));
+            format!("submit the next of the chain with `{by}`")
+        }
+    };
+    failure.hint = Some(failure.hint.map_or(advice.clone(), |hint| format!("{hint}; then {advice}")));
+    Err(failure)
 }
 
 /// `segue launch` as the script calls it.
