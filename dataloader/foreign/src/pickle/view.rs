@@ -6,7 +6,7 @@ use crate::SharedBytes;
 /// Members that may be looked at for each byte of a pickle. Whoever reads a vocabulary or a model looks at each a few times.
 const LOOKS_PER_BYTE: usize = 64;
 /// Members that may be looked at besides.
-const LOOKS_BESIDES: usize = 1 << 22;
+const LOOKS_BESIDES: usize = 1 << 18;
 /// Bytes of a text that count as a look at a member: whoever asks for it may copy it.
 const TEXT_PER_LOOK: usize = 4;
 
