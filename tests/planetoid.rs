@@ -4,51 +4,16 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
-use segue_random::{Purpose, Stream};
+use segue_tests::graph::{CLASSES, NODES, communities};
 use segue_tests::kills::kill_often;
 use segue_tests::{ROOT, alone, fail, files_of, finish, mpirun, stderr, succeed};
 use serde_json::json;
 use tempfile::TempDir;
 
-const NODES: usize = 120;
-const CLASSES: usize = 3;
-
 /// A place with a graph of three communities in its folder `graph`.
 fn place() -> TempDir {
     let place = tempfile::tempdir().expect("a temporary folder");
-    let folder = place.path().join("graph");
-    fs::create_dir(&folder).expect("a folder");
-    let stream = Stream::new(5, Purpose::Synthetic, &[]);
-    let drawn = |a: usize, b: usize, chance: f64| stream.uniform((1000 * a + b) as u64) < chance;
-    let class = |node: usize| node % CLASSES;
-    let (mut edges, mut features, mut labels) = (String::new(), String::new(), String::new());
-    for node in 0..NODES {
-        for other in node + 1..NODES {
-            let chance = if class(node) == class(other) { 0.12 } else { 0.01 };
-            if drawn(node, other, chance) || other == node + CLASSES {
-                edges.push_str(&format!("{node} {other}\n"));
-            }
-        }
-        features.push_str(&node.to_string());
-        for column in 0..12 {
-            if drawn(node, 500 + column, if column % CLASSES == class(node) { 0.5 } else { 0.1 }) {
-                features.push_str(&format!(" {column}:1"));
-            }
-        }
-        features.push('\n');
-        labels.push_str(&format!("{}\n", class(node)));
-    }
-    let index = |nodes: std::ops::Range<usize>| nodes.map(|node| format!("{node}\n")).collect::<String>();
-    for (name, text) in [
-        ("edges.txt", edges),
-        ("features.svm", features),
-        ("labels.txt", labels),
-        ("train.index", index(0..12)),
-        ("test.index", index(80..NODES)),
-        ("sizes.txt", format!("nodes {NODES}\ncolumns 12\nclasses {CLASSES}\n")),
-    ] {
-        fs::write(folder.join(name), text).expect("a file");
-    }
+    communities(&place.path().join("graph"));
     place
 }
 

@@ -123,6 +123,10 @@ mod tests {
         let fewer = Record { losses: vec![5.0], ..record("elsewhere", 4.0, "b") };
         let without_files = Record { blake3: BTreeMap::new(), ..record("elsewhere", 4.0, "b") };
         assert!(fails(fewer) && fails(without_files));
+        let from_zero =
+            |processor, loss, hash| Record { losses: vec![0.0, loss], ..record(processor, loss, hash) };
+        let apart = compare(&from_zero("here", 4.0, "a"), &from_zero("elsewhere", 4.000_001, "b"));
+        assert!(matches!(apart, Err(Mismatch::Processor { .. })), "{apart:?}");
         let other_data = Record { data: BTreeMap::new(), ..golden.clone() };
         assert_eq!(compare(&golden, &other_data), Err(Mismatch::Data { corpora: vec!["corpus".into()] }));
     }

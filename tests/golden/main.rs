@@ -2,6 +2,7 @@
 //! README.md beside this file says what is compared where, and how the files are made.
 
 mod compare;
+mod data;
 mod kernels;
 mod record;
 mod runs;
@@ -60,6 +61,14 @@ golden! {
     finetuning_of_two_tasks: crate::runs::TWO_TASKS;
     old_checkpoint_of_pretraining_goes_on: crate::runs::RESUMED_PRETRAINING;
     old_checkpoint_of_finetuning_goes_on: crate::runs::RESUMED_FINETUNING;
+    lstm: crate::runs::LSTM;
+    mogrifier_lstm: crate::runs::MOGRIFIER;
+    awd_lstm: crate::runs::AWD;
+    old_checkpoint_of_awd_lstm_goes_on: crate::runs::RESUMED_AWD;
+    planetoid: crate::runs::PLANETOID;
+    planetoid_inductive: crate::runs::PLANETOID_INDUCTIVE;
+    reverse_copy: crate::runs::REVERSE_COPY;
+    moment_game: crate::runs::MOMENT_GAME;
 }
 
 /// Holds one run with one family of kernels against its file, on 1, 2 and 4 ranks.
@@ -72,7 +81,7 @@ fn hold(run: &Run, kernels: &Kernels) {
             format!("the processor has no {}; the tests of avx2 do run", kernels.name),
         );
     }
-    let scene = Scene::new(kernels);
+    let scene = Scene::new(kernels, run.kind.data());
     let mode = mode();
     if mode == Mode::WriteCheckpoints {
         // One family is enough: a checkpoint goes on with any.
@@ -119,21 +128,32 @@ fn report(run: &Run, kernels: &Kernels, path: &Path, found: Result<(), Mismatch>
 /// What the tolerance is worth: it finds a changed constant of the optimiser on any machine, in one run each.
 #[test]
 fn a_changed_constant_of_the_optimiser_is_beyond_the_tolerance() {
-    let scene = Scene::new(&AVX2);
-    let cases: [(&Run, &[&str]); 2] = [
-        (&runs::TINY, &["optim.eps=1e-7", "optim.beta1=0.899", "optim.beta2=0.998"]),
-        (&runs::FINETUNING, &["optim.eps=2e-6", "optim.beta1=0.899", "optim.weight_decay=0.011"]),
+    let scene = Scene::new(&AVX2, &data::TEXTS);
+    let adam = ["optim.eps=1e-7", "optim.beta1=0.899", "optim.beta2=0.998"];
+    adam.iter().for_each(|change| assert_found(&scene, &runs::TINY, change));
+    let adamw = ["optim.eps=2e-6", "optim.beta1=0.899", "optim.weight_decay=0.011"];
+    adamw.iter().for_each(|change| assert_found(&scene, &runs::FINETUNING, change));
+}
+
+/// The same of what each of the other families has of its own.
+#[test]
+fn a_changed_constant_of_a_family_is_beyond_the_tolerance() {
+    let cases: [(&Run, &str); 6] = [
+        (&runs::LSTM, "model.forget_bias=one"),
+        (&runs::MOGRIFIER, "model.mogrifier_rounds=4"),
+        (&runs::AWD, "average.patience=2"),
+        (&runs::PLANETOID, "model.window=2"),
+        (&runs::REVERSE_COPY, "optim.clip=1.1"),
+        (&runs::MOMENT_GAME, "model.penalty=1.01"),
     ];
-    for (run, changes) in cases {
-        let golden = Record::read(&Record::path(run.name, AVX2.name)).expect("a golden file");
-        for change in changes {
-            let changed = scene.record(run, 1, &[change]);
-            let distance = golden.distance(&changed);
-            assert!(
-                distance > 2.0 * compare::TOLERANCE,
-                "{}: {change} moves losses by {distance:e}",
-                run.name
-            );
-        }
+    for (run, change) in cases {
+        assert_found(&Scene::new(&AVX2, run.kind.data()), run, change);
     }
+}
+
+fn assert_found(scene: &Scene, run: &Run, change: &str) {
+    let golden = Record::read(&Record::path(run.name, AVX2.name)).expect("a golden file");
+    let distance = golden.distance(&scene.record(run, 1, &[change]));
+    println!("{}: {change} moves losses by {distance:.1e}", run.name);
+    assert!(distance > 2.0 * compare::TOLERANCE, "{}: {change} moves losses by {distance:e}", run.name);
 }

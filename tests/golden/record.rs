@@ -76,7 +76,8 @@ impl Record {
             return f64::INFINITY;
         }
         let relative = |(a, b): (&f64, &f64)| {
-            let distance = ((a - b) / a).abs();
+            // The first loss of the moment game is 0.
+            let distance = if a == b { 0.0 } else { ((a - b) / a).abs() };
             if distance.is_nan() { f64::INFINITY } else { distance }
         };
         ours.iter().zip(&theirs).map(relative).fold(0.0, f64::max)

@@ -7,42 +7,33 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use segue_tests::{ROOT, alone, mpirun, sentences, succeed, text};
+use segue_tests::{ROOT, alone, mpirun, succeed};
 use segue_trainer::checkpoint::{first_lane, read_tensors, write_tensors};
 use serde_json::Value;
 use tch::Tensor;
 use tempfile::TempDir;
 
+use crate::data::{DataSet, fingerprint};
 use crate::kernels::{Kernels, Machine};
 use crate::record::Record;
-use crate::runs::{Kind, OldCheckpoint, Run};
+use crate::runs::{Kind, OldCheckpoint, Run, TINY_XLNET};
 
 /// The folder, and the kernels that everything in it runs with.
 pub struct Scene<'a> {
     dir: TempDir,
     kernels: &'a Kernels,
+    data: &'a DataSet,
 }
 
-/// Corpora, by name in the folder.
-const CORPORA: [&str; 2] = ["corpus", "pairs"];
+/// Folders of a run whose tensors are compared: the last checkpoint, the best model, and that of a stage of training.
+const COMPARED: [&str; 3] = [LATEST, "best", "stage-1"];
+const LATEST: &str = "checkpoints/latest";
 
 impl<'a> Scene<'a> {
-    /// Makes texts, corpora and tasks.
-    pub fn new(kernels: &'a Kernels) -> Self {
-        let scene = Self { dir: tempfile::tempdir().expect("a temporary folder"), kernels };
-        scene.write("train.txt", &text(60_000, 1));
-        scene.write("valid.txt", &text(6_000, 2));
-        scene.build("corpus", &["--preset", "documents", "--tokenizer-kind", "byte"]);
-        let pieces = ["--preset", "xlnet", "--tokenizer-kind", "bpe", "--vocab-size", "400"];
-        scene.build("pairs", &[&pieces[..], &["--special", "<cls>,<sep>,<mask>,<eod>"]].concat());
-        for folder in ["sst2", "tasks/SST-2"] {
-            scene.write(&format!("{folder}/train.tsv"), &sentences(160, 1));
-            scene.write(&format!("{folder}/dev.tsv"), &sentences(60, 2));
-        }
-        let judged: String =
-            (0..80).map(|i| format!("source\t{}\t\tpast memory reads {i}\n", i % 2)).collect();
-        scene.write("tasks/CoLA/train.tsv", &judged);
-        scene.write("tasks/CoLA/dev.tsv", &judged);
+    /// Makes the data.
+    pub fn new(kernels: &'a Kernels, data: &'a DataSet) -> Self {
+        let scene = Self { dir: tempfile::tempdir().expect("a temporary folder"), kernels, data };
+        (data.make)(&scene);
         scene
     }
 
@@ -64,7 +55,7 @@ impl<'a> Scene<'a> {
         Record {
             kernels: self.kernels.name.into(),
             machine: Machine::here(),
-            data: CORPORA.map(|name| (name.to_string(), self.fingerprint(name))).into(),
+            data: self.data.names.iter().map(|name| (name.to_string(), fingerprint(self, name))).collect(),
             losses: of("train").into_iter().map(loss).collect(),
             evaluations,
             blake3: self.hashes(&folder),
@@ -93,7 +84,7 @@ impl<'a> Scene<'a> {
     /// Trains an XLNet for two steps, for tasks to begin with; its folder. Nothing for pre-training.
     fn encoder(&self, kind: Kind) -> String {
         let Kind::Tasks { sizes, .. } = kind else { return String::new() };
-        let run = Run { name: "encoder", kind: Kind::TinyXlnet, settings: sizes, resumes: None };
+        let run = Run { name: "encoder", settings: sizes, ..TINY_XLNET };
         if !self.path("encoder").exists() {
             self.train(&run, 1, "encoder", "", &["train.steps=2"]);
         }
@@ -101,13 +92,11 @@ impl<'a> Scene<'a> {
     }
 
     fn train(&self, run: &Run, ranks: usize, folder: &str, model: &str, changes: &[&str]) {
-        let recipe = |name: &str| format!("{ROOT}/configs/recipes/{name}.toml");
         let own: Vec<String> = match run.kind {
-            Kind::Tiny => {
-                vec!["pretrain".into(), "--config".into(), recipe("tiny"), "data.corpus=corpus".into()]
-            }
-            Kind::TinyXlnet => {
-                vec!["pretrain".into(), "--config".into(), recipe("tiny-xlnet"), "data.corpus=pairs".into()]
+            Kind::Pretraining { recipe, corpus, .. } => {
+                let recipe = format!("{ROOT}/configs/recipes/{recipe}.toml");
+                let corpus = corpus.map(|folder| format!("data.corpus={folder}"));
+                ["pretrain".into(), "--config".into(), recipe].into_iter().chain(corpus).collect()
             }
             Kind::Tasks { names, .. } => {
                 let data = if names.contains(',') { "tasks" } else { "sst2" };
@@ -116,19 +105,25 @@ impl<'a> Scene<'a> {
         };
         let shared = ["--json", "log.every=1", "log.tensorboard=false", &format!("run.dir={folder}")]
             .map(String::from);
-        let settings = run.settings.iter().chain(changes).map(|s| s.to_string());
+        let settings = run.settings.concat().into_iter().chain(changes.iter().copied()).map(String::from);
         let args: Vec<String> = own.into_iter().chain(shared).chain(settings).collect();
         self.run(if ranks == 1 { alone(&args) } else { mpirun(ranks, &args) });
     }
 
-    fn build(&self, name: &str, options: &[&str]) {
+    /// Builds a corpus of the two texts under `name`.
+    pub fn build(&self, name: &str, options: &[&str]) {
         let args = ["data", "build", "--train", "train.txt", "--valid", "valid.txt", "--output", name];
-        self.run(alone(&[&args, options].concat()));
+        self.segue(&[&args, options].concat());
     }
 
-    fn run(&self, mut command: Command) {
+    /// Runs the binary in the folder; what it prints.
+    pub fn segue(&self, args: &[&str]) -> Value {
+        self.run(alone(args))
+    }
+
+    fn run(&self, mut command: Command) -> Value {
         command.current_dir(self.dir.path()).envs(self.kernels.environment);
-        succeed(command);
+        succeed(command)
     }
 
     /// Rows of a run's metrics.
@@ -137,24 +132,14 @@ impl<'a> Scene<'a> {
         text.lines().map(|line| serde_json::from_str(line).expect("metrics are JSON")).collect()
     }
 
-    fn fingerprint(&self, corpus: &str) -> String {
-        let text =
-            fs::read_to_string(self.path(corpus).join("corpus.json")).expect("a corpus describes itself");
-        let info: Value = serde_json::from_str(&text).expect("a corpus describes itself in JSON");
-        info["fingerprint"].as_str().expect("a corpus has a fingerprint").into()
-    }
-
-    /// BLAKE3 of the tensors of the last checkpoint, and of the best model and the answers of a task. What lanes carry lies in
-    /// several files; its hash is that of one file with all lanes.
+    /// BLAKE3 of the tensors of the last checkpoint and of what else `COMPARED` names, and of the answers of a task. What lanes carry
+    /// lies in several files; its hash is that of one file with all lanes.
     fn hashes(&self, run: &str) -> BTreeMap<String, String> {
-        let latest = self.path(run).join("checkpoints/latest");
-        let files = fs::read_dir(&latest).expect("a run has a last checkpoint");
-        let names = files.map(|file| file.expect("a file").file_name().to_string_lossy().into_owned());
-        let tensors = names.filter(|name| name.ends_with(".safetensors") && first_lane(name).is_none());
-        let mut paths: Vec<String> = tensors.map(|name| format!("checkpoints/latest/{name}")).collect();
-        for path in ["best/model.safetensors", "predictions/scores.json"] {
-            paths.extend(self.path(run).join(path).exists().then(|| path.to_string()));
-        }
+        let latest = self.path(run).join(LATEST);
+        assert!(latest.is_dir(), "{run} has no last checkpoint");
+        let mut paths: Vec<String> = COMPARED.iter().flat_map(|folder| self.tensors(run, folder)).collect();
+        let answers = "predictions/scores.json";
+        paths.extend(self.path(run).join(answers).exists().then(|| answers.to_string()));
         let hash = |path: String| {
             let bytes = fs::read(self.path(run).join(&path)).expect("a file that was just listed");
             let hash = blake3::hash(&bytes).to_hex().to_string();
@@ -162,9 +147,17 @@ impl<'a> Scene<'a> {
         };
         let memory = self.memory_of_all_lanes(&latest).map(|bytes| {
             let hash = blake3::hash(&bytes).to_hex().to_string();
-            ("checkpoints/latest/memory.safetensors".to_string(), hash)
+            (format!("{LATEST}/memory.safetensors"), hash)
         });
         paths.into_iter().map(hash).chain(memory).collect()
+    }
+
+    /// Files of tensors in a folder of the run, if it is there, but those of what lanes carry.
+    fn tensors(&self, run: &str, folder: &str) -> Vec<String> {
+        let files = fs::read_dir(self.path(run).join(folder)).into_iter().flatten();
+        let names = files.map(|file| file.expect("a file").file_name().to_string_lossy().into_owned());
+        let tensors = names.filter(|name| name.ends_with(".safetensors") && first_lane(name).is_none());
+        tensors.map(|name| format!("{folder}/{name}")).collect()
     }
 
     /// One file of what all lanes carry, in their order; nothing where they carry nothing.
@@ -190,11 +183,13 @@ impl<'a> Scene<'a> {
         Some(fs::read(whole).expect("a file that was just written"))
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    /// A path in the folder.
+    pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    fn write(&self, name: &str, text: &str) {
+    /// Writes a file into the folder.
+    pub fn write(&self, name: &str, text: &str) {
         let path = self.path(name);
         fs::create_dir_all(path.parent().expect("it lies in the folder")).expect("a folder");
         fs::write(path, text).expect("a file");

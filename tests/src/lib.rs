@@ -19,6 +19,7 @@ use tempfile::TempDir;
 
 pub mod browser;
 pub mod chain;
+pub mod graph;
 pub mod http;
 pub mod kills;
 pub mod snapshot;
