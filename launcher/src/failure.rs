@@ -56,12 +56,14 @@ impl Failure {
     /// Failure to write `path`, which the user gives by `option`.
     pub fn cannot_write(path: &Path, error: &io::Error, option: &str) -> Self {
         use io::ErrorKind::*;
-        let advice = match error.kind() {
+        let said = error.to_string();
+        let advice = advice::hint(&said).unwrap_or_else(|| match error.kind() {
             StorageFull | QuotaExceeded => format!("free some space, or choose another {option}"),
             _ if of_write(error) == CANNOT_CREATE => format!("choose a writable {option}"),
             _ => "check the file system, then run the same command again".into(),
-        };
-        Self::new(of_write(error), format!("cannot write {}: {error}\nhint: {advice}", path.display()))
+        });
+        let fact = advice::fact(&said);
+        Self::new(of_write(error), format!("cannot write {}: {fact}\nhint: {advice}", path.display()))
     }
 
     /// A failure of a training, or of a file in the folder of its run.

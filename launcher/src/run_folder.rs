@@ -511,6 +511,11 @@ mod tests {
         let (run, place) = (dir.path().join("run"), dir.path().join("elsewhere"));
         fs::create_dir(&run).unwrap();
         std::os::unix::fs::symlink(&place, run.join("lock")).unwrap();
+        let refused = lock(&run).unwrap_err();
+        assert!(refused.message.ends_with("it is a symbolic link to nothing"), "{}", refused.message);
+        assert_eq!(refused.hint.as_deref(), Some("make the file that it leads to"));
+        assert!(!place.exists());
+        fs::write(&place, "").unwrap();
         let first = lock(&run).unwrap();
         let refused = lock(&run).unwrap_err();
         assert!(refused.message.starts_with("another job is training"), "{}", refused.message);

@@ -6,6 +6,7 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags, open};
+use rustix::io::Errno;
 
 /// Permissions of a new file, less the process's mask.
 const MODE: u32 = 0o666;
@@ -22,6 +23,20 @@ pub fn make_own_folder(path: impl AsRef<Path>) -> io::Result<()> {
         true => Err(is_a_link()),
         false => Ok(()),
     }
+}
+
+/// Makes the folder at `root`, which may be a link, and each folder of `below` in it, of which none may.
+///
+/// # Errors
+///
+/// See [`make_own_folder`].
+pub fn make_own_folders(root: impl AsRef<Path>, below: impl AsRef<Path>) -> io::Result<()> {
+    let mut folder = root.as_ref().to_path_buf();
+    fs::create_dir_all(&folder)?;
+    below.as_ref().components().try_for_each(|part| {
+        folder.push(part);
+        make_own_folder(&folder)
+    })
 }
 
 /// Opens the regular file at `path`, or the one that a link there leads to, for reading.
@@ -77,23 +92,42 @@ pub fn empty_regular<P: AsRef<Path>>(path: P) -> io::Result<File> {
     Ok(file)
 }
 
-/// Opens the file of a lock at `path`, whose content stays as it is. It may be a link to where there are locks.
+/// Opens the file of a lock at `path`, whose content stays as it is, and makes it where there is none. It may be a link to a file where there
+/// are locks.
 ///
 /// # Errors
 ///
-/// What the system refused; `InvalidInput` for what is not a regular file.
+/// What the system refused; `AlreadyExists` for a link to nothing, `InvalidInput` for what is not a regular file.
 pub fn open_lock(path: impl AsRef<Path>) -> io::Result<File> {
-    open_with(path.as_ref(), OFlags::WRONLY | OFlags::CREATE)
+    let path = path.as_ref();
+    match open_with(path, OFlags::WRONLY) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        opened => return opened,
+    }
+    open_with(path, OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW).map_err(|error| {
+        match path.is_symlink() {
+            true => io::Error::new(
+                io::ErrorKind::AlreadyExists,
+                "it is a symbolic link to nothing\nhint: make the file that it leads to",
+            ),
+            false => error,
+        }
+    })
 }
 
 /// Without waiting for the other end of a pipe.
 fn open_with(path: &Path, flags: OFlags) -> io::Result<File> {
     let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let file = File::from(open(path, flags, Mode::from_raw_mode(MODE))?);
+    let irregular = || io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file");
+    let file = match open(path, flags, Mode::from_raw_mode(MODE)) {
+        // A pipe that nobody reads, a socket, or a device without a driver.
+        Err(Errno::NXIO) => return Err(irregular()),
+        opened => File::from(opened?),
+    };
     match file.metadata()? {
         found if found.is_file() => Ok(file),
-        found if found.is_dir() => Err(rustix::io::Errno::ISDIR.into()),
-        _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file")),
+        found if found.is_dir() => Err(Errno::ISDIR.into()),
+        _ => Err(irregular()),
     }
 }
 
@@ -159,16 +193,37 @@ mod tests {
     }
 
     #[test]
+    fn of_folders_below_a_root_the_root_alone_may_be_a_link() {
+        let dir = folder();
+        make_own_folder(dir.path().join("a/b")).unwrap();
+        symlink("a", dir.path().join("root")).unwrap();
+        symlink("../../a", dir.path().join("a/b/linked")).unwrap();
+        make_own_folders(dir.path().join("root"), "b/c/d").unwrap();
+        assert!(dir.path().join("a/b/c/d").is_dir());
+        let error = make_own_folders(dir.path().join("root"), "b/linked/e").unwrap_err();
+        assert_eq!(error.to_string(), "it is a symbolic link");
+        assert!(!dir.path().join("a/e").exists());
+    }
+
+    #[test]
     fn a_lock_may_be_a_link_and_empties_nothing() {
         let dir = folder();
-        for link in ["file", "to-file", "to-none"] {
+        for link in ["file", "to-file", "new"] {
             open_lock(dir.path().join(link)).unwrap();
         }
         assert_eq!(fs::read_to_string(dir.path().join("file")).unwrap(), "kept");
-        assert!(dir.path().join("none").is_file());
         for link in ["pipe", "to-pipe", "to-zeros"] {
-            open_lock(dir.path().join(link)).unwrap_err();
+            let error = open_lock(dir.path().join(link)).unwrap_err();
+            assert_eq!(error.to_string(), "it is not a regular file", "{link}");
         }
+    }
+
+    #[test]
+    fn a_lock_that_is_a_link_to_nothing_makes_nothing() {
+        let dir = folder();
+        let error = open_lock(dir.path().join("to-none")).unwrap_err();
+        assert!(error.to_string().starts_with("it is a symbolic link to nothing\nhint: "), "{error}");
+        assert!(!dir.path().join("none").exists());
     }
 
     #[test]
@@ -179,7 +234,8 @@ mod tests {
             assert_eq!(error.to_string(), "it is not a regular file", "{link}");
         }
         for open in [append_regular::<PathBuf>, empty_regular::<PathBuf>] {
-            open(dir.path().join("pipe")).unwrap_err();
+            let error = open(dir.path().join("pipe")).unwrap_err();
+            assert_eq!(error.to_string(), "it is not a regular file");
         }
         assert_eq!(read_regular(dir.path()).unwrap_err().kind(), ErrorKind::IsADirectory);
         assert_eq!(read_regular_text(dir.path().join("to-file")).unwrap(), "kept");
