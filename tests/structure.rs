@@ -96,6 +96,27 @@ fn what_lies_in_a_run_folder_is_written_by_the_routines_that_follow_no_link() {
 }
 
 #[test]
+fn folders_in_a_run_are_made_by_the_routines_that_follow_no_link() {
+    // `segue_publish` has them: `make_own_folder` and `make_own_folders`, whose root may be a link.
+    const WORDS: [&str; 3] = ["create_dir_all", "create_dir(", "File::create_new("];
+    let found: BTreeSet<_> = ["trainer/src/report", "trainer/src/families", "launcher/src"]
+        .into_iter()
+        .flat_map(|folder| holders(folder, &WORDS))
+        .collect();
+    let allowed = [
+        // Folders that the user names; and the folder of a run itself.
+        ("launcher/src/commands/child.rs", "create_dir_all"),
+        ("launcher/src/commands/man.rs", "create_dir_all"),
+        ("launcher/src/folder.rs", "create_dir_all"),
+        ("launcher/src/run_folder.rs", "create_dir_all"),
+        // A file of a name that nothing has, in a folder of the run's own.
+        ("trainer/src/report/tensorboard.rs", "File::create_new("),
+    ];
+    let allowed = allowed.map(|(path, word)| (path.to_string(), word)).into_iter().collect();
+    assert_eq!(found, allowed);
+}
+
+#[test]
 fn what_others_may_have_made_is_read_as_regular_files_alone() {
     // `segue_publish` has the routines: `open_regular`, `read_regular`. A pipe or a device in their place would be waited for, or never end.
     const WORDS: [&str; 4] = ["File::open(", "fs::read(", "fs::read_to_string(", "io::read_to_string("];

@@ -48,5 +48,5 @@ pub use communicator::Communicator;
 pub use error::CollectiveError;
 pub use giving_up::GivingUp;
 pub use slowed::Slowed;
-pub use stderr::{print_line, printable};
+pub use stderr::{print_line, printable, printable_name};
 pub use watched::Watched;

@@ -30,7 +30,7 @@ impl CsvFile {
             line == HEADER || kind.zip(step).is_some_and(|(kind, step)| step <= goes_on.last(kind))
         };
         keep_lines(&path, stays)?;
-        let mut csv = Self { file: open_to_append(&path)?, path };
+        let mut csv = Self { file: open_to_append(run, FILE)?, path };
         if csv.file.metadata().is_ok_and(|file| file.len() == 0) {
             csv.write(&format!("{HEADER}\n"))?;
         }

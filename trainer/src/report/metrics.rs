@@ -2,7 +2,7 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
-use segue_publish::{append_regular, open_regular, read_regular};
+use segue_publish::{append_regular, make_own_folders, open_regular, read_regular};
 use serde_json::Value;
 
 use crate::TrainError;
@@ -26,7 +26,7 @@ impl MetricsFile {
     pub fn open(run: &Path, step: u64, evaluated: u64) -> Result<Self, TrainError> {
         let path = run.join(FILE);
         let write_error = |source| TrainError::Write { path: path.clone(), source };
-        fs::create_dir_all(run).map_err(write_error)?;
+        make_own_folders(run, "").map_err(write_error)?;
         let mut of_step = Vec::new();
         if path.exists() {
             let (kept, superseded) = split_rows(&path, step, evaluated, &mut of_step)?;

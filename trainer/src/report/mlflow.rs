@@ -9,6 +9,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use segue_publish::{make_own_folder, make_own_folders};
 use serde_json::{Value, json};
 
 use super::sink::{GoesOn, MetricRow, Sink, keep_lines, open_to_append};
@@ -51,13 +52,18 @@ impl MlflowStore {
     pub fn open(run: &MlflowRun, goes_on: GoesOn) -> Result<Self, TrainError> {
         let place = fs::canonicalize(run.run).unwrap_or_else(|_| run.run.into());
         let (experiment, id) = (experiment_id(run.experiment), hex(place.as_os_str().as_encoded_bytes()));
-        make_folder(run.store)?;
+        // A store elsewhere is the user's choice, and may be a link.
+        match run.store.strip_prefix(run.run) {
+            Ok(below) => make_folders(run.run, below)?,
+            Err(_) => make_folders(run.store, "")?,
+        }
         let store = fs::canonicalize(run.store).unwrap_or_else(|_| run.store.into());
+        make_folders(&store, &experiment)?;
         let of_experiment = store.join(&experiment);
         make_experiment(&of_experiment, &experiment, run.experiment)?;
         let folder = of_experiment.join(&id);
         for part in ["metrics", "params", "tags", "artifacts"] {
-            make_folder(&folder.join(part))?;
+            make_folders(&of_experiment, Path::new(&id).join(part))?;
         }
         let name = place.file_name().unwrap_or_default().to_string_lossy().into_owned();
         for (tag, value) in [
@@ -104,9 +110,10 @@ impl Sink for MlflowStore {
         let time = (row.time * 1e3) as u64;
         for (name, value) in row.values {
             let name = safe(&format!("{}/{name}", row.kind));
-            let path = self.folder.join("metrics").join(&name);
+            let in_folder = Path::new("metrics").join(&name);
+            let path = self.folder.join(&in_folder);
             if !self.files.contains_key(&name) {
-                self.files.insert(name.clone(), open_to_append(&path)?);
+                self.files.insert(name.clone(), open_to_append(&self.folder, in_folder)?);
             }
             let Some(file) = self.files.get_mut(&name) else { continue };
             let line = format!("{time} {value} {}\n", row.step);
@@ -150,7 +157,6 @@ fn make_experiment(folder: &Path, id: &str, name: &str) -> Result<(), TrainError
     if fs::metadata(&meta).is_ok_and(|found| found.len() > 0) {
         return Ok(());
     }
-    make_folder(folder)?;
     let now = milliseconds();
     let fields = BTreeMap::from([
         ("artifact_location", json!(uri(folder))),
@@ -184,6 +190,8 @@ fn take_back(folder: &Path, goes_on: GoesOn) -> Result<(), TrainError> {
         let mut open = vec![folder.join(kind)];
         while let Some(path) = open.pop() {
             if path.is_dir() {
+                // Files behind a link are not this run's.
+                make_own_folder(&path).map_err(|source| TrainError::Write { path: path.clone(), source })?;
                 open.extend(fs::read_dir(&path).into_iter().flatten().flatten().map(|entry| entry.path()));
             } else {
                 keep_lines(&path, stays)?;
@@ -229,8 +237,10 @@ fn milliseconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
-fn make_folder(path: &Path) -> Result<(), TrainError> {
-    fs::create_dir_all(path).map_err(|source| TrainError::Write { path: path.into(), source })
+/// Makes the folders `below` in `root`, which alone may be a link.
+fn make_folders(root: &Path, below: impl AsRef<Path>) -> Result<(), TrainError> {
+    let path = root.join(&below);
+    make_own_folders(root, below).map_err(|source| TrainError::Write { path, source })
 }
 
 fn write_for_good(path: &Path, text: &str) -> Result<(), TrainError> {
@@ -280,6 +290,47 @@ mod tests {
         assert_eq!(read("tags/mlflow.runName"), "one run");
         let meta = read("meta.yaml");
         assert!(meta.contains("status: 3\n") && meta.contains("/artifacts\"\n"));
+    }
+
+    #[test]
+    fn a_store_in_a_run_changes_no_file_outside() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = |name: &str| dir.path().join(name);
+        for folder in ["run", "other/kept"] {
+            fs::create_dir_all(place(folder)).unwrap();
+        }
+        fs::write(place("other/kept/loss"), "").unwrap();
+        let config = json!({});
+        let open = |store: &Path| {
+            let of = MlflowRun { store, experiment: "one", run: &place("run"), config: &config };
+            MlflowStore::open(&of, GoesOn { step: 0, evaluated: 0 })
+        };
+        let link = |from: &Path| std::os::unix::fs::symlink(place("other"), from).unwrap();
+        let assert_refused = |opened: Result<MlflowStore, TrainError>| {
+            let error = opened.err().unwrap();
+            assert!(error.to_string().ends_with("it is a symbolic link"), "{error}");
+            assert_eq!(fs::read_dir(place("other")).unwrap().count(), 1);
+            assert!(place("other/kept/loss").is_file());
+        };
+        let store = place("run/mlruns");
+        link(&store);
+        assert_refused(open(&store));
+        fs::remove_file(&store).unwrap();
+        let folder = open(&store).unwrap().folder;
+        for part in ["metrics/train", "metrics", "params"] {
+            let _ = fs::remove_dir_all(folder.join(part));
+            link(&folder.join(part));
+            assert_refused(open(&store));
+            fs::remove_file(folder.join(part)).unwrap();
+        }
+        let mut open_store = open(&store).unwrap();
+        link(&folder.join("metrics/eval"));
+        let values = [("loss".to_string(), 0.5)];
+        let row = MetricRow { kind: "eval", step: 1, attempt: 1, time: 2.5, values: &values };
+        assert_refused(open_store.row(&row).map(|()| open(&store).unwrap()));
+        // The user's own choice may be a link.
+        link(&place("chosen"));
+        open(&place("chosen")).unwrap();
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Where rows of `metrics.jsonl` go besides, for people who keep their runs with other programs.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
@@ -78,11 +78,13 @@ pub(super) fn keep_lines(path: &Path, stays: impl Fn(&str) -> bool) -> Result<()
     }
 }
 
-/// Opens a file to append to, and its folder where it is not there.
-pub(super) fn open_to_append(path: &Path) -> Result<File, TrainError> {
+/// Opens the file `name` in the folder `root` to append to it, and makes the folders that it lies in where they are not there. Of all of these
+/// `root` alone may be a link.
+pub(super) fn open_to_append(root: &Path, name: impl AsRef<Path>) -> Result<File, TrainError> {
+    let (path, folder) = (root.join(&name), name.as_ref().parent().unwrap_or(Path::new("")));
     let open = || {
-        path.parent().map_or(Ok(()), fs::create_dir_all)?;
-        segue_publish::append_regular(path)
+        segue_publish::make_own_folders(root, folder)?;
+        segue_publish::append_regular(&path)
     };
-    open().map_err(|source| TrainError::Write { path: path.into(), source })
+    open().map_err(|source| TrainError::Write { path: path.clone(), source })
 }

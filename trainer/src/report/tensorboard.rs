@@ -5,6 +5,8 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use segue_publish::make_own_folder;
+
 use crate::TrainError;
 
 /// Rotation and offset that TFRecord adds to a CRC, so that a CRC of data with CRCs stays good.
@@ -61,7 +63,7 @@ impl EventFile {
 /// Makes the first of the files `NAME.0`, `NAME.1`, … that is not there: a run that goes back within a second of its start begins a second one.
 fn create_numbered(folder: &Path, name: &str) -> Result<(PathBuf, File), TrainError> {
     let failed = |path: &Path, source| TrainError::Write { path: path.into(), source };
-    fs::create_dir_all(folder).map_err(|e| failed(folder, e))?;
+    make_own_folder(folder).map_err(|e| failed(folder, e))?;
     let mut number = 0;
     loop {
         let path = folder.join(format!("{name}.{number}"));
@@ -120,6 +122,17 @@ fn message(out: &mut Vec<u8>, field: u64, fill: impl FnOnce(&mut Vec<u8>)) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn events_are_written_through_no_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let (other, link) = (dir.path().join("other"), dir.path().join("tensorboard"));
+        fs::create_dir(&other).unwrap();
+        std::os::unix::fs::symlink(&other, &link).unwrap();
+        let error = EventFile::create(&link, 1).err().unwrap();
+        assert!(error.to_string().ends_with("tensorboard: it is a symbolic link"), "{error}");
+        assert_eq!(fs::read_dir(&other).unwrap().count(), 0);
+    }
 
     #[test]
     fn frames_are_as_tensorflow_writes_them() {

@@ -1,7 +1,7 @@
 use std::collections::HashMap;
-use std::fs;
 use std::path::Path;
 
+use segue_publish::make_own_folder;
 use segue_tasks::squad::Questions;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -11,10 +11,10 @@ use crate::TrainError;
 use crate::metrics::squad::{Report, Rules, Solution, score, summarize};
 
 /// Writes `predictions.json`, `nbest_predictions.json` and `null_odds.json` into `folder`, which is made where it is
-/// not there; each file is there whole or not at all. A question whose null odds are above `threshold` gets the empty
+/// not there and may be no link; each file is there whole or not at all. A question whose null odds are above `threshold` gets the empty
 /// prediction; none does where that is infinite, as the reference has it.
 pub fn write_answers(folder: &Path, decoded: &[DecodedQuestion], threshold: f64) -> Result<(), TrainError> {
-    fs::create_dir_all(folder).map_err(|source| TrainError::Write { path: folder.into(), source })?;
+    make_own_folder(folder).map_err(|source| TrainError::Write { path: folder.into(), source })?;
     write(folder, "predictions.json", decoded, |question| prediction(question, threshold))?;
     write(folder, "nbest_predictions.json", decoded, |question| &question.candidates)?;
     write(folder, "null_odds.json", decoded, |question| question.null_odds)
@@ -76,6 +76,8 @@ impl<T: Serialize> Serialize for InOrder<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::super::decode::Candidate;
     use super::*;
 
@@ -99,5 +101,16 @@ mod tests {
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 3);
         write_answers(&folder, &[decoded("a", "two", 3.0)], f64::INFINITY).unwrap();
         assert_eq!(text("predictions.json"), "{\n  \"a\": \"two\"\n}\n");
+    }
+
+    #[test]
+    fn answers_are_written_through_no_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let (other, link) = (dir.path().join("other"), dir.path().join("squad2-dev"));
+        fs::create_dir(&other).unwrap();
+        std::os::unix::fs::symlink(&other, &link).unwrap();
+        let error = write_answers(&link, &[decoded("a", "two", 3.0)], 0.5).unwrap_err();
+        assert!(error.to_string().ends_with("squad2-dev: it is a symbolic link"), "{error}");
+        assert_eq!(fs::read_dir(&other).unwrap().count(), 0);
     }
 }
