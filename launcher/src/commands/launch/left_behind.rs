@@ -12,7 +12,7 @@ use crate::output::Output;
 
 /// The longest `--silence`, a day, and so what a lease may say.
 pub const LONGEST_SILENCE: u64 = 24 * 3600;
-/// No job of ours has had so many attempts: a report with a higher number is none.
+/// No job of ours has had so many attempts: a report whose number is so far above that of the one before is none.
 const MOST_ATTEMPTS: u64 = 1_000_000_000;
 
 /// How long ranks go on without their supervisor, in a file that is there as long as it lives: one that was killed leaves it behind.
@@ -75,7 +75,10 @@ pub fn reports_so_far(reports: &Path) -> u64 {
     let number = |entry: std::fs::DirEntry| {
         entry.file_name().to_str()?.strip_prefix("attempt-")?.strip_suffix(".json")?.parse().ok()
     };
-    entries.filter_map(number).filter(|number| *number < MOST_ATTEMPTS).max().unwrap_or(0)
+    let mut numbers: Vec<u64> = entries.filter_map(number).collect();
+    numbers.sort_unstable();
+    // Whatever is taken for the last, the reports after it count too, and none is written in the place of another.
+    numbers.into_iter().fold(0, |last, number| if number - last < MOST_ATTEMPTS { number } else { last })
 }
 
 #[cfg(test)]
@@ -99,6 +102,10 @@ mod tests {
             fs::write(run.path().join(format!("attempt-{attempt}.json")), "").unwrap();
         }
         assert_eq!(reports_so_far(run.path()), 12);
+        for attempt in [999_999_999_u64, 1_000_000_000, 1_000_000_001] {
+            fs::write(run.path().join(format!("attempt-{attempt:04}.json")), "").unwrap();
+            assert_eq!(reports_so_far(run.path()), attempt);
+        }
         for folder in ["checkpoints/step-18446744073709551615", "seed-1/checkpoints/step-00000007"] {
             fs::create_dir_all(run.path().join(folder)).unwrap();
         }
