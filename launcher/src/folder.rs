@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use segue_publish::write_file;
+use segue_publish::{make_own_folders, write_file};
 use segue_trainer::report::csv_line;
 use serde_json::Value;
 
@@ -84,6 +84,13 @@ impl ResultFolder {
         Ok(Self { path: path.into() })
     }
 
+    /// Makes the folder `below` in the folder `root` where it is not there. Neither it nor what lies between them may be a link.
+    pub fn create_own(root: &Path, below: impl AsRef<Path>) -> Result<Self, Failure> {
+        let path = root.join(&below);
+        make_own_folders(root, below).map_err(|e| Failure::cannot_write(&path, &e, "run.dir"))?;
+        Ok(Self { path })
+    }
+
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
@@ -110,6 +117,23 @@ impl ResultFolder {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn results_of_a_run_stay_in_its_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        let (run, other) = (dir.path().join("run"), dir.path().join("other"));
+        for folder in [&run, &other] {
+            fs::create_dir(folder).unwrap();
+        }
+        std::os::unix::fs::symlink(&other, run.join("predictions")).unwrap();
+        let refused = ResultFolder::create_own(&run, "predictions").err().unwrap();
+        assert!(refused.message.ends_with("run/predictions: it is a symbolic link"), "{}", refused.message);
+        assert_eq!(refused.code, CANNOT_CREATE);
+        ResultFolder::create_own(&run, "own").unwrap().write("scores.json", "").unwrap();
+        assert!(run.join("own/scores.json").is_file());
+        // A user's own choice may be one.
+        ResultFolder::create(&run.join("predictions")).unwrap();
+    }
 
     #[test]
     fn what_is_there_is_replaced_where_that_is_asked_for() {

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 /// Bytes before the place that was read to by which a file is known again: more than a number of its own and shorter than a row.
 const ANCHOR: usize = 64;
-/// Longest line that is kept; rows of metrics have some hundred bytes.
-const LONGEST_LINE: u64 = 1 << 20;
+/// Longest line that is kept, in bytes; rows of metrics have some hundred.
+pub const LONGEST_LINE: u64 = 1 << 20;
 
 /// What a look at the file brought.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -17,6 +17,8 @@ pub struct News {
     pub fresh: bool,
     /// Whole lines, without their ends. A last line that is not ended yet waits for the next look.
     pub lines: Vec<String>,
+    /// Number of whole lines that are longer than [`LONGEST_LINE`], which `lines` lacks.
+    pub too_long: usize,
 }
 
 /// A reader that goes on where it was: by the inode, by the length, and by the bytes before its place, so that a file that is replaced,
@@ -55,7 +57,7 @@ impl Tail {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 let fresh = self.file.is_some();
                 *self = Self::new(&self.path);
-                return Ok(News { fresh, lines: Vec::new() });
+                return Ok(News { fresh, ..News::default() });
             }
             opened => opened?,
         };
@@ -66,7 +68,7 @@ impl Tail {
             (self.offset, self.anchor) = (0, Vec::new());
         }
         file.seek(SeekFrom::Start(self.offset))?;
-        Ok(News { fresh: fresh && was_there, lines: self.lines(BufReader::new(file))? })
+        Ok(News { fresh: fresh && was_there, ..self.lines(BufReader::new(file))? })
     }
 
     /// Whether the open file still has what was read of it.
@@ -81,8 +83,8 @@ impl Tail {
         }
     }
 
-    fn lines(&mut self, mut reader: impl BufRead) -> io::Result<Vec<String>> {
-        let mut lines = Vec::new();
+    fn lines(&mut self, mut reader: impl BufRead) -> io::Result<News> {
+        let mut news = News::default();
         let mut line = Vec::new();
         // Whether the line that is being read is longer than any that is kept, and how long it is by now.
         let (mut too_long, mut length) = (false, 0);
@@ -95,7 +97,7 @@ impl Tail {
             recent.drain(..recent.len().saturating_sub(ANCHOR));
             if line.last() != Some(&b'\n') {
                 if read < LONGEST_LINE {
-                    return Ok(lines);
+                    return Ok(news);
                 }
                 too_long = true;
                 continue;
@@ -103,8 +105,9 @@ impl Tail {
             self.offset += std::mem::take(&mut length);
             self.anchor.clone_from(&recent);
             line.pop();
-            if !std::mem::take(&mut too_long) {
-                lines.push(String::from_utf8_lossy(&line).into_owned());
+            match std::mem::take(&mut too_long) {
+                true => news.too_long += 1,
+                false => news.lines.push(String::from_utf8_lossy(&line).into_owned()),
             }
         }
     }
@@ -130,21 +133,24 @@ mod tests {
         let mut tail = Tail::new(&path);
         assert_eq!(tail.read().unwrap(), News::default());
         append(&path, "one\ntw");
-        assert_eq!(tail.read().unwrap(), News { fresh: false, lines: vec!["one".into()] });
+        assert_eq!(tail.read().unwrap(), News { fresh: false, lines: vec!["one".into()], too_long: 0 });
         append(&path, "o\n");
         assert_eq!(tail.read().unwrap().lines, ["two"]);
         // Another file of the same length under the name.
         fs::write(dir.path().join("n"), "one\nTWO\n").unwrap();
         fs::rename(dir.path().join("n"), &path).unwrap();
-        assert_eq!(tail.read().unwrap(), News { fresh: true, lines: vec!["one".into(), "TWO".into()] });
+        assert_eq!(
+            tail.read().unwrap(),
+            News { fresh: true, lines: vec!["one".into(), "TWO".into()], too_long: 0 }
+        );
         // The same file, written anew and longer.
         fs::write(&path, "other\nand longer\n").unwrap();
         assert_eq!(
             tail.read().unwrap(),
-            News { fresh: true, lines: vec!["other".into(), "and longer".into()] }
+            News { fresh: true, lines: vec!["other".into(), "and longer".into()], too_long: 0 }
         );
         fs::remove_file(&path).unwrap();
-        assert_eq!(tail.read().unwrap(), News { fresh: true, lines: vec![] });
+        assert_eq!(tail.read().unwrap(), News { fresh: true, lines: vec![], too_long: 0 });
         assert_eq!(tail.read().unwrap(), News::default());
     }
 
@@ -154,9 +160,11 @@ mod tests {
         let path = dir.path().join("m");
         let mut tail = Tail::new(&path);
         append(&path, &format!("a\n{}\nb\n", "x".repeat(3 << 20)));
-        assert_eq!(tail.read().unwrap().lines, ["a", "b"]);
+        let news = tail.read().unwrap();
+        assert_eq!((news.lines, news.too_long), (vec!["a".into(), "b".into()], 1));
         append(&path, "c\n");
-        assert_eq!(tail.read().unwrap().lines, ["c"]);
+        let news = tail.read().unwrap();
+        assert_eq!((news.lines, news.too_long), (vec!["c".into()], 0));
     }
 
     /// What a writer does between looks.

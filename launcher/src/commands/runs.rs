@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use segue_collectives::printable_name;
 use segue_trainer::checkpoint::CHECKPOINTS;
 use segue_watch::{RunState, Runs, now};
 use serde_json::{Value, json};
@@ -50,7 +51,7 @@ pub fn run(args: &RunsArgs, out: &Output) -> Result<Value, Failure> {
     }
     let mut runs = Vec::new();
     find(&args.folder, DEPTH, &mut runs);
-    let shown = |run: &Run| name(&run.path, &args.folder).display().to_string();
+    let shown = |run: &Run| shown_name(&run.path, &args.folder);
     let width = runs.iter().map(|run| shown(run).chars().count()).max().unwrap_or(0).max(3);
     if runs.is_empty() {
         out.line(&format!("there is no run below {}", args.folder.display()));
@@ -67,7 +68,7 @@ pub fn run(args: &RunsArgs, out: &Output) -> Result<Value, Failure> {
         let (name, attempts) = (shown(run), run.attempts.max(1));
         out.line(&format!(
             "{name:width$}  {:12} {:8} {step:>15} {loss:>9} {attempts:>8}  {idle}",
-            run.kind,
+            printable_name(&run.kind),
             run.state.name()
         ));
     }
@@ -87,6 +88,11 @@ fn name<'a>(run: &'a Path, folder: &Path) -> &'a Path {
         // It is that folder.
         _ => run.file_name().map_or(run, Path::new),
     }
+}
+
+/// What a run below `folder` goes by in a table.
+fn shown_name(run: &Path, folder: &Path) -> String {
+    printable_name(&name(run, folder).display().to_string()).into_owned()
 }
 
 /// Adds the runs in `folder`, in the order of their names. What cannot be read is no run of ours.
@@ -200,6 +206,7 @@ mod tests {
         assert_eq!(name(folder, folder), Path::new("mine"));
         assert_eq!(name(Path::new("."), Path::new(".")), Path::new("."));
         assert_eq!(name(&folder.join("seed-1"), folder), Path::new("seed-1"));
+        assert_eq!(shown_name(&folder.join("a\nb"), folder), r"a\u{a}b");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::flatten::{LONGEST_NAME, MOST_NUMBERS, numbers};
+use crate::tail::LONGEST_LINE;
 use crate::{
     AttemptView, LiveRanks, RANKS_FILE, RankState, RanksFrom, RanksView, RunState, RunView, SampleView, now,
 };
@@ -44,6 +45,8 @@ struct Run {
     heard: Option<(f64, Option<Instant>)>,
     /// Numbers of rows that are in no curve.
     left_out: usize,
+    /// Rows that were longer than any that is kept.
+    too_long: usize,
     view: RunView,
 }
 
@@ -168,6 +171,7 @@ impl Run {
             reports: BTreeMap::new(),
             heard: None,
             left_out: 0,
+            too_long: 0,
             view: RunView::default(),
             folder,
             launch,
@@ -209,8 +213,9 @@ impl Run {
                 if news.fresh {
                     let view = &mut self.view;
                     (view.series, view.restarts, view.step, view.attempt) = Default::default();
-                    self.left_out = 0;
+                    (self.left_out, self.too_long) = (0, 0);
                 }
+                self.too_long += news.too_long;
                 news.lines
                     .iter()
                     .filter_map(|line| serde_json::from_str(line).ok())
@@ -224,9 +229,15 @@ impl Run {
                 self.left_out
             ));
         }
+        if self.too_long > 0 {
+            self.view.problems.push(format!(
+                "metrics.jsonl: rows left out: {}; rows have up to {LONGEST_LINE} bytes",
+                self.too_long
+            ));
+        }
         if let Ok(news) = self.superseded.read() {
-            self.view.superseded =
-                if news.fresh { 0 } else { self.view.superseded } + news.lines.len() as u64;
+            let rows = news.lines.len() + news.too_long;
+            self.view.superseded = if news.fresh { 0 } else { self.view.superseded } + rows as u64;
         }
         let written = fs::metadata(self.folder.join("metrics.jsonl")).and_then(|file| file.modified()).ok();
         self.view.updated =

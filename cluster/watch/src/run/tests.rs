@@ -184,6 +184,22 @@ fn a_row_makes_no_more_of_its_numbers_than_it_is_long() {
 }
 
 #[test]
+fn a_row_that_is_too_long_is_told_of_as_long_as_it_is_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = folder(dir.path(), "one");
+    let row = |step: usize, of: &str| json!({ "kind": "train", "step": step, "loss": 2.5, "of": of });
+    append(&path.join("metrics.jsonl"), &[row(1, ""), row(2, &"x".repeat(2 << 20)), row(3, "")]);
+    let mut run = open(&path);
+    for _ in 0..2 {
+        let view = run.look();
+        assert_eq!(view.series["train/loss"].len(), 2);
+        assert_eq!(view.problems, ["metrics.jsonl: rows left out: 1; rows have up to 1048576 bytes"]);
+    }
+    fs::write(path.join("metrics.jsonl"), "").unwrap();
+    assert_eq!(run.look().problems.len(), 0);
+}
+
+#[test]
 fn a_run_has_so_many_curves_whatever_its_rows_and_their_kinds_are_called() {
     let dir = tempfile::tempdir().unwrap();
     let path = folder(dir.path(), "one");

@@ -67,10 +67,17 @@ pub fn run(
     let mut trained = Vec::new();
     for &seed in &args.seeds {
         config.train.seed = seed;
-        config.run.dir = Path::new(&base).join(format!("seed-{seed}")).display().to_string();
+        let name = format!("seed-{seed}");
+        config.run.dir = Path::new(&base).join(&name).display().to_string();
         out.line(&format!("seed {seed}:"));
         // Its own lock says which of the seeds is trained now.
-        let _lock = if comm.rank() == 0 { Some(lock_run(Path::new(&config.run.dir))?) } else { None };
+        let _lock = match comm.rank() {
+            0 => {
+                ResultFolder::create_own(Path::new(&base), name)?;
+                Some(lock_run(Path::new(&config.run.dir))?)
+            }
+            _ => None,
+        };
         let run = runs.train(&config)?;
         let preempted = run.outcome.preempted;
         trained.push((seed, run));
@@ -126,7 +133,7 @@ impl Runs<'_> {
         best.folder.passed_over.iter().for_each(|why| self.out.line(&format!("warning: skipped: {why}")));
         best.folder.compute = self.training.compute();
         let model = best.load(&config.task)?;
-        let folder = ResultFolder::create(&run.join("predictions"))?;
+        let folder = ResultFolder::create_own(run, "predictions")?;
         trained.scores = answer_splits(&[model], self.job.tasks, config, &folder, self.comm, self.out)?;
         if self.comm.rank() == 0 {
             folder.write("scores.json", &format!("{:#}\n", json!(trained.scores)))?;

@@ -9,6 +9,7 @@ mod trace;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use segue_collectives::printable_name;
 use segue_configs::counted;
 use segue_trainer::convert::inspect;
 use serde_json::{Value, json};
@@ -65,12 +66,13 @@ pub fn run(args: InspectArgs, out: &Output) -> Result<Value, Failure> {
 /// Prints name, type, bytes and shape of each variable; those of the optimizer have a mark.
 fn checkpoint(args: &CheckpointArgs, out: &Output) -> Result<Value, Failure> {
     let listing = inspect(&args.path)?;
-    let width = listing.variables.iter().map(|variable| variable.name.len()).max().unwrap_or(0);
-    for variable in &listing.variables {
+    let names: Vec<_> = listing.variables.iter().map(|variable| printable_name(&variable.name)).collect();
+    let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
+    for (variable, name) in listing.variables.iter().zip(&names) {
         let mark = if variable.optimizer { "  (optimizer)" } else { "" };
         out.line(&format!(
-            "{:width$}  {:>6}  {:>12}  {:?}{mark}",
-            variable.name, variable.dtype, variable.bytes, variable.shape
+            "{name:width$}  {:>6}  {:>12}  {:?}{mark}",
+            variable.dtype, variable.bytes, variable.shape
         ));
     }
     out.line(&format!(
