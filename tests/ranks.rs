@@ -192,6 +192,17 @@ fn a_write_that_gets_on_may_take_longer_than_the_deadline() {
     assert!(place.path("run/checkpoints/step-00000002/MANIFEST.json").is_file());
 }
 
+/// A flush is one call, which says nothing of how far it is.
+#[test]
+fn a_flush_may_take_longer_than_the_deadline() {
+    let place = Workplace::new();
+    let keys = ["train.steps=2", "train.deadline=2", "checkpoint.every=0", "eval.every=0"];
+    let mut job = mpirun(2, &place.pretrain("run", &keys));
+    job.env("SEGUE_FAULTS", "slow=4500@folder.sync-file:rank=0:hit=1");
+    ends(job, 0, &[]);
+    assert!(place.path("run/checkpoints/step-00000002/MANIFEST.json").is_file());
+}
+
 #[test]
 fn a_write_that_hangs_ends_the_job_at_the_deadline() {
     let place = Workplace::new();

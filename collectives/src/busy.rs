@@ -1,5 +1,6 @@
 //! Work of one rank that others wait for, such as a large file. It may take longer than their [`deadline`], as long as it gets on: the rank that is at
-//! work says so from time to time. Of what hangs nothing more is heard, and the deadline counts from there.
+//! work says so from time to time. Of what hangs nothing more is heard, and the deadline counts from there. A flush to the disk is one call, which
+//! cannot say how far it is: it counts as getting on for some deadlines, and then as hanging.
 //!
 //! ```
 //! use segue_collectives::{Communicator, busy, simulated};
@@ -20,14 +21,21 @@ const DONE: [u8; 1] = [0];
 /// Signs of a deadline's length, and how far apart they are at most.
 const SIGNS: u32 = 10;
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// Deadlines for which a single flush gets on. With the wait that follows, a disk that does not answer ends a job after four.
+const FLUSH: u32 = 3;
 
 /// How long a rank that is at work is silent; `None` where nobody counts.
 fn pause() -> Option<Duration> {
     deadline::limit().map(|limit| (limit / SIGNS).min(LONGEST_PAUSE))
 }
 
-/// Does `work`, and meanwhile gives a `sign` now and then, where `progress` has grown since the one before. Signs come from another thread: `work`
-/// must not talk over what they talk over.
+/// What of a flush that has lasted so long counts as progress.
+fn progress_of_flush(lasts: Option<Duration>, deadline: Duration) -> Duration {
+    lasts.unwrap_or_default().min(deadline.saturating_mul(FLUSH))
+}
+
+/// Does `work`, and meanwhile gives a `sign` now and then, where `progress` has grown since the one before, or a flush goes on. Signs come from
+/// another thread: `work` must not talk over what they talk over.
 ///
 /// # Errors
 ///
@@ -37,15 +45,14 @@ pub fn with_signs<T>(
     sign: impl FnMut() -> Result<(), CollectiveError> + Send,
     work: impl FnOnce() -> T,
 ) -> Result<T, CollectiveError> {
-    match pause() {
-        Some(pause) => with_signs_every(pause, progress, sign, work),
-        None => Ok(work()),
-    }
+    let (Some(deadline), Some(pause)) = (deadline::limit(), pause()) else { return Ok(work()) };
+    let progress = move || (progress(), progress_of_flush(segue_world::flushing(), deadline));
+    with_signs_every(pause, progress, sign, work)
 }
 
-fn with_signs_every<T>(
+fn with_signs_every<T, P: PartialEq + Copy + Send>(
     pause: Duration,
-    progress: impl Fn() -> u64 + Send,
+    progress: impl Fn() -> P + Send,
     mut sign: impl FnMut() -> Result<(), CollectiveError> + Send,
     work: impl FnOnce() -> T,
 ) -> Result<T, CollectiveError> {
@@ -179,6 +186,17 @@ mod tests {
         };
         with_signs_every(SHORT, look, sign, hangs).unwrap();
         assert_eq!(given.load(Ordering::SeqCst), 3);
+    }
+
+    #[test]
+    fn a_flush_gets_on_for_three_deadlines() {
+        let seconds = Duration::from_secs;
+        let of = |lasts: &[u64]| -> Vec<Duration> {
+            lasts.iter().map(|lasts| progress_of_flush(Some(seconds(*lasts)), seconds(10))).collect()
+        };
+        assert_eq!(of(&[0, 1, 11, 29, 30]), [0, 1, 11, 29, 30].map(seconds));
+        assert_eq!(of(&[31, 3600]), [30, 30].map(seconds));
+        assert_eq!(progress_of_flush(None, seconds(10)), Duration::ZERO);
     }
 
     #[test]

@@ -9,9 +9,11 @@
 //! section 4).
 
 mod channel;
+mod flushing;
 mod simulation;
 mod thread;
 
 pub use channel::{BoundedSender, Receiver, Sender, bounded, channel};
+pub use flushing::{flush, flushing};
 pub use simulation::{Killed, Refusal, Resource, Simulation, Thread, enter, is_killed, point, synced};
 pub use thread::{JoinHandle, now, sleep, spawn};

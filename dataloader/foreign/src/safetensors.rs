@@ -1,13 +1,13 @@
 //! safetensors files, single or as the shards of a large model.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use safetensors::tensor::{Metadata, TensorInfo};
 use safetensors::{Dtype, SafeTensors};
 use segue_data_error::DataError;
+use segue_publish::FlushedFile;
 use serde::Deserialize;
 
 use super::{ElementType, RawTensor, SharedBytes};
@@ -159,7 +159,7 @@ pub fn write_safetensors(path: &Path, mut tensors: Vec<SafetensorsTensor<'_>>) -
     // The order of the package's own writer: widest elements first, for alignment, then by name.
     tensors.sort_by(|a, b| stored_type(b.dtype).cmp(&stored_type(a.dtype)).then(a.name.cmp(b.name)));
     let (header, sizes) = header(&tensors).map_err(refused)?;
-    let mut file = BufWriter::with_capacity(WRITE_BUFFER, File::create(path).map_err(failed)?);
+    let mut file = BufWriter::with_capacity(WRITE_BUFFER, FlushedFile::create(path).map_err(failed)?);
     file.write_all(&(header.len() as u64).to_le_bytes()).map_err(failed)?;
     file.write_all(&header).map_err(failed)?;
     for (tensor, size) in tensors.into_iter().zip(sizes) {

@@ -21,7 +21,8 @@ pub(crate) const NEW_LINK: &str = ".new";
 ///
 /// What the system refused: of flushing the file names `from`, of renaming `to`, of flushing the folder that one.
 pub fn rename_durably(file: &File, from: &Path, to: &Path) -> Result<(), PublishError> {
-    segue_faults::io("file.sync").and_then(|()| file.sync_all()).map_err(PublishError::at(from))?;
+    segue_world::flush(|| segue_faults::io("file.sync").and_then(|()| file.sync_all()))
+        .map_err(PublishError::at(from))?;
     segue_world::synced(from);
     segue_faults::io("file.rename").and_then(|()| fs::rename(from, to)).map_err(PublishError::at(to))?;
     sync_folder(parent_of(to))
@@ -86,7 +87,7 @@ pub(crate) fn make_folders(path: &Path) -> Result<(), PublishError> {
 
 /// Waits until a folder's entries are on the disk.
 pub(crate) fn sync_folder(path: &Path) -> Result<(), PublishError> {
-    let synced = File::open(path).and_then(|folder| folder.sync_all());
+    let synced = File::open(path).and_then(|folder| segue_world::flush(|| folder.sync_all()));
     match synced {
         // Some network file systems have no such call for folders, which they write at once.
         Err(e) if e.kind() == io::ErrorKind::InvalidInput => Ok(()),

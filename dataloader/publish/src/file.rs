@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::PublishError;
 use crate::disk::{hidden, parent_of, rename_durably};
+use crate::flushed::FlushedFile;
 use crate::lock::{Claim, claim_quietly};
 
 /// What the names of files end in until they are whole.
@@ -51,7 +52,7 @@ pub fn write_passing_file(path: &Path, content: &[u8]) -> Result<(), PublishErro
 pub struct FreshFile {
     target: PathBuf,
     part: PathBuf,
-    file: File,
+    file: FlushedFile,
     /// Whether the part goes with this.
     disposable: bool,
 }
@@ -66,7 +67,7 @@ impl FreshFile {
     pub fn create(target: &Path) -> Result<Self, PublishError> {
         remove_leftovers(target);
         let (part, file) = open_part(target).map_err(PublishError::at(target))?;
-        Ok(Self { target: target.into(), part, file, disposable: true })
+        Ok(Self { target: target.into(), part, file: file.into(), disposable: true })
     }
 
     /// Where the part is, for a writer that opens files itself. What it truncates and fills there is this file.
@@ -76,7 +77,7 @@ impl FreshFile {
 
     /// The open file, for its permissions.
     pub fn file(&self) -> &File {
-        &self.file
+        self.file.file()
     }
 
     /// Flushes the file and gives it its name, in place of the one that is there.
@@ -85,7 +86,7 @@ impl FreshFile {
     ///
     /// What the system refused, with the final path.
     pub fn publish(mut self) -> Result<(), PublishError> {
-        rename_durably(&self.file, &self.part, &self.target)
+        rename_durably(self.file(), &self.part, &self.target)
             .map_err(|e| PublishError { path: self.target.clone(), source: e.source })?;
         self.disposable = false;
         Ok(())

@@ -187,7 +187,7 @@ impl FreshFolder {
             if kind.is_dir() {
                 self.sync_tree(&path)?;
             } else if kind.is_file() {
-                self.step(Step::SyncFile, &path, |path| File::open(path)?.sync_all())?;
+                segue_world::flush(|| self.step(Step::SyncFile, &path, |path| File::open(path)?.sync_all()))?;
                 segue_world::synced(&path);
             }
         }

@@ -11,6 +11,7 @@ mod disk;
 #[cfg(test)]
 mod faults;
 mod file;
+mod flushed;
 mod folder;
 mod lock;
 mod regular;
@@ -20,6 +21,7 @@ use std::path::{Path, PathBuf};
 
 pub use disk::{rename_durably, replace_link};
 pub use file::{FreshFile, TEMPORARY_SUFFIX, write_file, write_passing_file};
+pub use flushed::FlushedFile;
 pub use folder::{FreshFolder, clean_up};
 pub use lock::{Claim, claim, on_missing_locks};
 pub use regular::{
