@@ -235,6 +235,23 @@ fn doctor_compares_the_hosts_of_its_ranks() {
     ends(mpirun(2, &words("nowhere")), 1, &["missing", "corpus", "nowhere"]);
 }
 
+/// As `prun` starts ranks, and Flux with PMIx.
+#[test]
+fn ranks_that_are_told_no_number_of_ranks_take_that_of_mpi() {
+    let place = Workplace::new();
+    let words = place.pretrain("run", &["train.steps=2"]);
+    let unset = ["RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE"].map(|name| format!("-uOMPI_COMM_WORLD_{name}"));
+    let bare: Vec<&str> = ["env"].into_iter().chain(unset.iter().map(String::as_str)).collect();
+    let flux = |rank| [&bare[..], &["FLUX_JOB_SIZE=2", rank]].concat();
+    let said = ends(mpirun_each(&[(&bare, &words), (&bare, &words)]), 0, &[]);
+    let place_of_another = Workplace::new();
+    let words = place_of_another.pretrain("run", &["train.steps=2"]);
+    let (first, second) = (flux("FLUX_TASK_RANK=0"), flux("FLUX_TASK_RANK=1"));
+    ends(mpirun_each(&[(&first, &words), (&second, &words)]), 0, &[]);
+    ends(mpirun_each(&[(&second, &words), (&first, &words)]), 78, &["FLUX_JOB_SIZE=2 but PMIX_RANK="]);
+    assert!(!said.contains("alone"), "{said}");
+}
+
 /// A job of ranks that each take themselves for the only one would write over itself.
 #[test]
 fn a_launcher_is_believed_only_as_far_as_mpi_agrees() {
@@ -255,6 +272,9 @@ fn a_launcher_is_believed_only_as_far_as_mpi_agrees() {
         ends(under(&mpich, args), 78, &why);
     }
     ends(under(&[("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "2")], pretrain), 78, &why[1..]);
+    let said =
+        ends(under(&[("PMIX_RANK", "1")], pretrain), 78, &["PMIX_RANK=1 announces several", "mpirun of"]);
+    assert!(!said.contains("unset"), "{said}");
     ends(under(&[("FLUX_TASK_RANK", "0"), ("FLUX_JOB_SIZE", "2")], pretrain), 78, &["FLUX_JOB_SIZE=2"]);
     assert!(!place.path("run").exists());
     // What a launcher says of one process, and Slurm of a batch script, is no reason.

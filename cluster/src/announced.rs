@@ -20,12 +20,9 @@ const MPI: [(Launcher, [&str; 2]); 5] = [
 ];
 /// Launchers of processes that MPI need not know of: Flux without PMI, Horovod's, and the ranks of one host that hydra (MPICH, Intel MPI) and PALS
 /// tell.
-const OTHERS: [[&str; 2]; 4] = [
-    ["FLUX_TASK_RANK", "FLUX_JOB_SIZE"],
-    ["HOROVOD_RANK", "HOROVOD_SIZE"],
-    HYDRA_ON_HOST,
-    ["PALS_LOCAL_RANKID", "PALS_LOCAL_SIZE"],
-];
+const OTHERS: [[&str; 2]; 4] =
+    [FLUX, ["HOROVOD_RANK", "HOROVOD_SIZE"], HYDRA_ON_HOST, ["PALS_LOCAL_RANKID", "PALS_LOCAL_SIZE"]];
+const FLUX: [&str; 2] = ["FLUX_TASK_RANK", "FLUX_JOB_SIZE"];
 const HYDRA_ON_HOST: [&str; 2] = ["MPI_LOCALRANKID", "MPI_LOCALNRANKS"];
 /// PyTorch's launchers and many job templates.
 const TORCH: [&str; 2] = ["RANK", "WORLD_SIZE"];
@@ -35,15 +32,15 @@ const SLURM_RANK: &str = "SLURM_PROCID";
 /// A batch script has `SLURM_PROCID=0` and the `SLURM_NTASKS` of its whole job, and an interactive shell too, but only `srun` sets this.
 const SLURM_SIZE: &str = "SLURM_STEP_NUM_TASKS";
 
-const WITHOUT_MPI: &str = "start the job with mpirun, or unset these variables";
-const WITHOUT_TORCH: &str = "start the job with mpirun instead of torchrun, or unset these variables";
+const WITHOUT_MPI: &str = "start the job with mpirun";
+const WITHOUT_TORCH: &str = "start the job with mpirun instead of torchrun";
 const WITH_PMIX: &str = "start the job with mpirun, or with srun --mpi=pmix";
 
-/// A rank and a number of ranks, with the names of the variables they were read from.
+/// A rank and, where it is told, the number of ranks, with the names of the variables they were read from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Standing {
     pub(crate) rank: usize,
-    pub(crate) world_size: usize,
+    pub(crate) world_size: Option<usize>,
     variables: [&'static str; 2],
 }
 
@@ -53,14 +50,14 @@ impl Standing {
         let [rank_name, size_name] = names;
         match (variables.number(rank_name)?, variables.number(size_name)?) {
             (None, None) => Ok(None),
-            (Some(value), None) => {
-                Err(ClusterError::Incomplete { set: rank_name, value, missing: size_name })
+            (Some(rank), None) => {
+                Err(ClusterError::Incomplete { set: rank_name, value: rank, rank, missing: size_name })
             }
             (None, Some(value)) => {
-                Err(ClusterError::Incomplete { set: size_name, value, missing: rank_name })
+                Err(ClusterError::Incomplete { set: size_name, value, rank: 0, missing: rank_name })
             }
             (Some(rank), Some(world_size)) if rank < world_size => {
-                Ok(Some(Self { rank, world_size, variables: names }))
+                Ok(Some(Self { rank, world_size: Some(world_size), variables: names }))
             }
             (Some(rank), Some(world_size)) => Err(ClusterError::Contradiction {
                 first: vec![(rank_name, rank)],
@@ -70,11 +67,22 @@ impl Standing {
     }
 
     fn assignments(&self) -> Vec<(&'static str, usize)> {
-        vec![(self.variables[0], self.rank), (self.variables[1], self.world_size)]
+        let size = self.world_size.map(|size| (self.variables[1], size));
+        [(self.variables[0], self.rank)].into_iter().chain(size).collect()
     }
 
-    fn place(&self) -> (usize, usize) {
+    fn place(&self) -> (usize, Option<usize>) {
         (self.rank, self.world_size)
+    }
+
+    /// Whether it can be rank `rank` of `world_size`.
+    fn may_be(&self, rank: usize, world_size: usize) -> bool {
+        self.rank == rank && self.world_size.is_none_or(|told| told == world_size)
+    }
+
+    /// Whether there are other ranks, as far as it tells.
+    fn is_of_several(&self) -> bool {
+        self.rank > 0 || self.world_size.is_some_and(|size| size > 1)
     }
 
     fn agree(&self, other: &Standing) -> Result<(), ClusterError> {
@@ -115,7 +123,7 @@ impl Announced {
         for (names, advice) in
             OTHERS.map(|names| (names, WITHOUT_MPI)).into_iter().chain([(TORCH, WITHOUT_TORCH)])
         {
-            let standing = Standing::read(variables, names)?.filter(|standing| standing.world_size > 1);
+            let standing = Standing::read(variables, names)?.filter(Standing::is_of_several);
             others.extend(standing.map(|standing| (standing.assignments(), advice)));
         }
         for name in RANKS {
@@ -133,19 +141,16 @@ impl Announced {
         Ok(announced)
     }
 
-    /// PMIx gives the number of ranks to the MPI library alone; the variables have it from the launcher that speaks it.
+    /// PMIx gives the number of ranks to the MPI library alone. The variables have it from the launcher that speaks it; where that tells none,
+    /// as `prun` does, MPI is asked.
     fn take_pmix(&mut self, variables: &Variables) -> Result<(), ClusterError> {
         let Some(rank) = variables.number("PMIX_RANK")? else { return Ok(()) };
         let of_launcher = self.mpi.first().map(|(_, standing)| standing);
         let is_own = matches!(self.mpi.first(), Some((Launcher::OpenMpi | Launcher::Jsrun, _)));
-        let whole = of_launcher.filter(|_| is_own).or(self.step.as_ref()).or(of_launcher);
-        let Some(whole) = whole else {
-            return Err(ClusterError::Incomplete {
-                set: "PMIX_RANK",
-                value: rank,
-                missing: "OMPI_COMM_WORLD_SIZE or SLURM_STEP_NUM_TASKS",
-            });
-        };
+        let flux = Standing::read(variables, FLUX)?;
+        let whole = of_launcher.filter(|_| is_own).or(self.step.as_ref()).or(of_launcher).or(flux.as_ref());
+        let alone = Standing { rank, world_size: None, variables: ["PMIX_RANK", ""] };
+        let whole = whole.unwrap_or(&alone);
         if whole.rank != rank {
             let (first, second) = (whole.assignments(), vec![("PMIX_RANK", rank)]);
             return Err(ClusterError::Contradiction { first, second });
@@ -165,7 +170,7 @@ impl Announced {
 
     /// Refuses to call a process alone that was started as one of several, without MPI.
     pub(crate) fn agree_with_one_process(&self) -> Result<(), ClusterError> {
-        let step = self.step.iter().filter(|step| step.world_size > 1);
+        let step = self.step.iter().filter(|step| step.is_of_several());
         let all = step.map(|step| (step.assignments(), WITH_PMIX)).chain(self.others.iter().cloned());
         all.map(|(found, advice)| Err(ClusterError::NoMpi { found, advice })).next().unwrap_or(Ok(()))
     }
@@ -178,7 +183,7 @@ impl Announced {
         library: &str,
     ) -> Result<(), ClusterError> {
         let refused = |found| ClusterError::MpiDisagrees { found, rank, world_size, library: library.into() };
-        let own = self.mpi.iter().find(|(_, standing)| standing.place() == (rank, world_size));
+        let own = self.mpi.iter().find(|(_, standing)| standing.may_be(rank, world_size));
         if world_size > 1 {
             let first = self.mpi.first().filter(|_| own.is_none());
             return first.map_or(Ok(()), |(_, standing)| Err(refused(standing.assignments())));
@@ -192,7 +197,7 @@ impl Announced {
         let step = self.step.as_ref();
         let of_step = |standing: &Standing| step.is_some_and(|step| step.place() == standing.place());
         let all = self.mpi.iter().map(|(_, standing)| standing).chain(step);
-        let several = all.filter(|standing| standing.world_size > 1 && !(is_inherited && of_step(standing)));
+        let several = all.filter(|standing| standing.is_of_several() && !(is_inherited && of_step(standing)));
         let found =
             several.map(Standing::assignments).chain(self.others.iter().map(|(found, _)| found.clone()));
         found.map(|found| Err(refused(found))).next().unwrap_or(Ok(()))
@@ -293,6 +298,51 @@ mod tests {
         assert_eq!(told(shell, 1, 2), Ok(()));
     }
 
+    /// PMIx exports a rank alone; Flux its own variables besides.
+    #[test]
+    fn where_pmix_tells_no_number_of_ranks_mpi_does() {
+        for variables in ["PMIX_RANK=1", "PMIX_RANK=1 FLUX_TASK_RANK=1 FLUX_JOB_SIZE=2"] {
+            let found = job(variables).unwrap();
+            assert_eq!((found.launcher, found.rank), (crate::environment::Launcher::Pmix, 1));
+            assert_eq!(told(variables, 1, 2), Ok(()), "{variables}");
+            let message = told(variables, 0, 1).unwrap_err();
+            assert!(message.starts_with("PMIX_RANK=1") && message.contains("would train alone"), "{message}");
+            assert!(told(variables, 0, 2).unwrap_err().contains("MPI has rank 0 of 2"), "{variables}");
+        }
+        for one in ["PMIX_RANK=0", "PMIX_RANK=0 FLUX_TASK_RANK=0 FLUX_JOB_SIZE=1"] {
+            assert_eq!(told(one, 0, 1), Ok(()), "{one}");
+        }
+        assert_eq!(told("PMIX_RANK=0", 0, 2), Ok(()));
+        assert!(refusal("PMIX_RANK=0 FLUX_TASK_RANK=0 FLUX_JOB_SIZE=2").contains("FLUX_JOB_SIZE=2"));
+        let message = refusal("PMIX_RANK=1 FLUX_TASK_RANK=0 FLUX_JOB_SIZE=2");
+        assert!(message.contains("FLUX_TASK_RANK=0 FLUX_JOB_SIZE=2 but PMIX_RANK=1"), "{message}");
+        assert!(refusal("PMIX_RANK=0 FLUX_JOB_SIZE=2").contains("FLUX_TASK_RANK is not"));
+    }
+
+    /// In the script of a job every process would follow it, and train alone.
+    #[test]
+    fn nobody_above_rank_0_is_told_to_unset_anything() {
+        for variables in [
+            "PMIX_RANK=1",
+            "PMI_RANK=1",
+            "PMI_RANK=1 PMI_SIZE=2",
+            "FLUX_TASK_RANK=1 FLUX_JOB_SIZE=2",
+            "PALS_RANKID=1",
+            "SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2",
+            "RANK=1 WORLD_SIZE=2",
+            "OMPI_COMM_WORLD_RANK=4 OMPI_COMM_WORLD_SIZE=4",
+            "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 RANK=1 WORLD_SIZE=4",
+            "PMI_RANK=one PMI_SIZE=2",
+        ] {
+            let message = refusal(variables);
+            assert!(!message.contains("unset"), "{variables}: {message}");
+        }
+        for variables in ["PMI_RANK=0", "WORLD_SIZE=2", "PMI_RANK=0 PMI_SIZE=2", "RANK=0 WORLD_SIZE=2"] {
+            let message = refusal(variables);
+            assert!(message.contains("only for a job of one process"), "{variables}: {message}");
+        }
+    }
+
     #[test]
     fn a_process_in_an_allocation_of_many_tasks_is_alone() {
         for variables in [
@@ -344,8 +394,6 @@ mod tests {
         );
         let message = refusal("WORLD_SIZE=2");
         assert!(message.contains("WORLD_SIZE=2 is set but RANK is not"), "{message}");
-        let message = refusal("PMIX_RANK=0");
-        assert!(message.contains("SLURM_STEP_NUM_TASKS is not"), "{message}");
         let message = refusal("PMI_RANK=-1 PMI_SIZE=2");
         assert!(message.contains("PMI_RANK=\"-1\" is not a number from 0"), "{message}");
     }

@@ -51,8 +51,8 @@ pub struct JobEnvironment {
     pub launcher: Launcher,
     /// This rank, from 0.
     pub rank: usize,
-    /// How many ranks the job has.
-    pub world_size: usize,
+    /// How many ranks the job has, where the launcher tells.
+    pub world_size: Option<usize>,
     /// This rank among those on the same host, from 0, where the launcher tells.
     pub local_rank: Option<usize>,
     /// How many ranks the job has on this host, where the launcher tells.
@@ -79,7 +79,7 @@ impl JobEnvironment {
     /// let variables = [("OMPI_COMM_WORLD_RANK", "3"), ("OMPI_COMM_WORLD_SIZE", "4")]
     ///     .map(|(name, value)| (name.to_owned(), value.to_owned()));
     /// let job = JobEnvironment::from_variables(&variables.into()).unwrap();
-    /// assert_eq!((job.launcher, job.rank, job.world_size), (Launcher::OpenMpi, 3, 4));
+    /// assert_eq!((job.launcher, job.rank, job.world_size), (Launcher::OpenMpi, 3, Some(4)));
     /// ```
     pub fn from_variables(variables: &BTreeMap<String, String>) -> Result<JobEnvironment, ClusterError> {
         let variables = Variables(variables);
@@ -90,7 +90,7 @@ impl JobEnvironment {
             return Ok(JobEnvironment {
                 launcher: Launcher::Alone,
                 rank: 0,
-                world_size: 1,
+                world_size: Some(1),
                 local_rank: Some(0),
                 local_size: Some(1),
                 scheduler,
@@ -194,7 +194,7 @@ mod tests {
         let alone = JobEnvironment {
             launcher: Launcher::Alone,
             rank: 0,
-            world_size: 1,
+            world_size: Some(1),
             local_rank: Some(0),
             local_size: Some(1),
             scheduler: None,
@@ -211,7 +211,7 @@ mod tests {
                        OMPI_COMM_WORLD_LOCAL_SIZE=4 PMIX_RANK=5 RANK=5 WORLD_SIZE=8")
         .unwrap();
         assert!(job.under_mpi());
-        assert_eq!((job.launcher, job.rank, job.world_size), (Launcher::OpenMpi, 5, 8));
+        assert_eq!((job.launcher, job.rank, job.world_size), (Launcher::OpenMpi, 5, Some(8)));
         assert_eq!((job.local_rank, job.local_size), (Some(1), Some(4)));
     }
 
@@ -221,7 +221,7 @@ mod tests {
         let job = job("OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1 \
                        SLURM_NTASKS=4 SLURM_JOB_ID=17 SLURM_RESTART_COUNT=2 PMI_RANK=0 PMI_SIZE=1")
         .unwrap();
-        assert_eq!((job.rank, job.world_size), (3, 4));
+        assert_eq!((job.rank, job.world_size), (3, Some(4)));
         assert_eq!(job.scheduler, Some(Scheduler::Slurm { job_id: "17".into(), restart_count: 2 }));
     }
 
@@ -229,10 +229,10 @@ mod tests {
     fn srun_with_pmix_or_pmi_is_an_mpi_launcher() {
         let pmix =
             job("PMIX_RANK=1 SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 SLURM_LOCALID=0 SLURM_JOB_ID=9").unwrap();
-        assert_eq!((pmix.launcher, pmix.rank, pmix.world_size), (Launcher::Pmix, 1, 2));
+        assert_eq!((pmix.launcher, pmix.rank, pmix.world_size), (Launcher::Pmix, 1, Some(2)));
         assert_eq!((pmix.local_rank, pmix.local_size), (Some(0), None));
         let pmi = job("PMI_RANK=1 PMI_SIZE=2 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=2").unwrap();
-        assert_eq!((pmi.launcher, pmi.rank, pmi.world_size), (Launcher::Pmi, 1, 2));
+        assert_eq!((pmi.launcher, pmi.rank, pmi.world_size), (Launcher::Pmi, 1, Some(2)));
         assert_eq!((pmi.local_rank, pmi.local_size), (Some(1), Some(2)));
     }
 

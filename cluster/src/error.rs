@@ -27,7 +27,9 @@ pub enum ClusterError {
         set: &'static str,
         /// What it holds.
         value: usize,
-        /// The variable that is not, or the variables one of which would do.
+        /// The rank of this process, as far as the variables tell.
+        rank: usize,
+        /// The variable that is not.
         missing: &'static str,
     },
 
@@ -42,8 +44,8 @@ pub enum ClusterError {
 
     /// Several processes were started, but not in a way that lets them find each other.
     #[error(
-        "{} announce several ranks, but no MPI launcher started this process, so each would train alone",
-        assignments(.found)
+        "{} {} several ranks, but no MPI launcher started this process, so each would train alone",
+        assignments(.found), announce(.found)
     )]
     NoMpi {
         /// The variables that announce several ranks.
@@ -54,8 +56,8 @@ pub enum ClusterError {
 
     /// Variables announce other ranks than MPI has.
     #[error(
-        "{} announce {}, but MPI has rank {rank} of {world_size}{}",
-        assignments(.found),
+        "{} {} {}, but MPI has rank {rank} of {world_size}{}",
+        assignments(.found), announce(.found),
         if *.world_size == 1 { "several ranks" } else { "something else" },
         if *.world_size == 1 { ": each would train alone" } else { "" }
     )]
@@ -175,17 +177,20 @@ impl ClusterError {
     /// What the user can do about it, where that is known: a sentence in the imperative, for a line of its own.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::Malformed { name, .. } => Some(format!("unset or correct {name}")),
-            Self::Incomplete { set, .. } => {
-                Some(format!("pass on the whole environment of the launcher, or unset {set}"))
+            Self::Malformed { name, .. } => {
+                Some(format!("pass {name} on as the launcher or the batch system has set it"))
             }
-            Self::Contradiction { .. } => {
-                Some("unset the variables of the launcher that did not start this job".to_owned())
+            Self::Incomplete { set, rank, .. } => {
+                Some(or_unset("pass on the whole environment of the launcher", *rank, set))
             }
-            Self::NoMpi { advice, .. } => Some((*advice).to_owned()),
-            Self::MpiDisagrees { library, .. } => Some(format!(
-                "start the job with the mpirun of {library}, which this program uses, or unset these variables for a job of one process"
-            )),
+            Self::Contradiction { .. } => Some(
+                "pass on the whole environment of the launcher that started this job, and no other's".into(),
+            ),
+            Self::NoMpi { advice, found } => Some(or_unset(advice, announced_rank(found), "these variables")),
+            Self::MpiDisagrees { library, found, .. } => {
+                let advice = format!("start the job with the mpirun of {library}, which this program uses");
+                Some(or_unset(&advice, announced_rank(found), "these variables"))
+            }
             Self::TwoSchedulers { .. } => Some("unset the stale one".to_owned()),
             Self::NoHosts { .. } | Self::TooManyRanks { .. } => {
                 Some("name each host with the number of its ranks, such as node1:4".to_owned())
@@ -200,6 +205,23 @@ impl ClusterError {
             Self::Signal { .. } | Self::Pool { .. } => None,
         }
     }
+}
+
+/// `advice`, and what else there is to do for the only process of a job. Not for a rank above 0: whatever it is told, the script of a job tells all.
+fn or_unset(advice: &str, rank: usize, what: &str) -> String {
+    match rank {
+        0 => format!("{advice}; unset {what} only for a job of one process"),
+        _ => advice.to_owned(),
+    }
+}
+
+/// The rank that variables announce, which is the first of them.
+fn announced_rank(variables: &[(&'static str, usize)]) -> usize {
+    variables.first().map_or(0, |(_, rank)| *rank)
+}
+
+fn announce(variables: &[(&'static str, usize)]) -> &'static str {
+    if variables.len() == 1 { "announces" } else { "announce" }
 }
 
 fn assignments(variables: &[(&'static str, usize)]) -> String {
