@@ -433,7 +433,10 @@ fn numbers_out_of_all_bounds_are_refused() {
     let job = place.pretrain("run", &[]);
     let job: Vec<&str> = job.iter().map(String::as_str).collect();
     let hosts = format!("localhost:{huge},localhost:1");
-    fail(alone(&[&["launch", "--hosts", &hosts], &job[..]].concat()), 78, &["--hosts", "a number of ranks"]);
+    fail(alone(&[&["launch", "--hosts", &hosts], &job[..]].concat()), 64, &["--hosts", "number of ranks"]);
+    let hostfile = place.text("hosts");
+    fs::write(&hostfile, format!("localhost\nlocalhost slots={huge}\n")).unwrap();
+    fail(alone(&[&["launch", "--hostfile", &hostfile], &job[..]].concat()), 65, &["hosts, line 2"]);
     for (list, tasks, named) in [
         ("n1", "1(x1000000000000000000)", "SLURM_TASKS_PER_NODE"),
         ("n[1-99999]x[1-99999]", "1", "SLURM_JOB_NODELIST"),
@@ -563,11 +566,11 @@ fn a_seed_that_is_named_twice_is_64() {
 }
 
 #[test]
-fn hosts_that_take_no_rank_are_78() {
+fn hosts_that_take_no_rank_are_64() {
     let place = Workplace::new();
     let job = place.pretrain("run", &[]);
     let hosts = ["launch", "--hosts", "a:0"].map(String::from).to_vec();
-    fail(alone(&[hosts, job].concat()), 78, &["the hosts of --hosts", "node1:4"]);
+    fail(alone(&[hosts, job].concat()), 64, &["the hosts of --hosts", "node1:4"]);
 }
 
 /// A disk that is full where a text goes that a shell has sent there.

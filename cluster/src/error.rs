@@ -81,6 +81,30 @@ pub enum ClusterError {
         pbs: String,
     },
 
+    /// An option of the command line does not hold what it takes.
+    #[error("`{value}` in {option} is not {expected}")]
+    BadOption {
+        /// The option.
+        option: &'static str,
+        /// What is wrong in it.
+        value: String,
+        /// What should be there.
+        expected: &'static str,
+    },
+
+    /// A line of a file of hosts cannot be read.
+    #[error("`{value}` in {path}, line {line}, is not {expected}")]
+    HostLine {
+        /// The file.
+        path: std::path::PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong in it.
+        value: String,
+        /// What should be there.
+        expected: &'static str,
+    },
+
     /// A list of hosts names none that takes a rank.
     #[error("the hosts of {from} cannot be used: none of them takes a rank, or one has no name")]
     NoHosts {
@@ -165,10 +189,11 @@ impl ClusterError {
             | Self::Contradiction { .. }
             | Self::NoMpi { .. }
             | Self::MpiDisagrees { .. }
-            | Self::NoHosts { .. }
-            | Self::TooManyRanks { .. }
             | Self::Template { .. }
             | Self::TwoSchedulers { .. } => exit_code::BAD_CONFIG,
+            Self::BadOption { .. } => exit_code::USAGE,
+            Self::HostLine { .. } => exit_code::BAD_DATA,
+            Self::NoHosts { from } | Self::TooManyRanks { from, .. } => from.exit_code(),
             Self::HostFile { .. } => exit_code::NO_INPUT,
             Self::Start { .. } | Self::Supervisor { .. } | Self::Refused { .. } => exit_code::UNAVAILABLE,
         }
@@ -191,10 +216,9 @@ impl ClusterError {
                 let advice = format!("start the job with the mpirun of {library}, which this program uses");
                 Some(or_unset(&advice, announced_rank(found), "these variables"))
             }
+            Self::BadOption { .. } | Self::HostLine { .. } => Some(NAME_HOSTS.to_owned()),
             Self::TwoSchedulers { .. } => Some("unset the stale one".to_owned()),
-            Self::NoHosts { .. } | Self::TooManyRanks { .. } => {
-                Some("name each host with the number of its ranks, such as node1:4".to_owned())
-            }
+            Self::NoHosts { .. } | Self::TooManyRanks { .. } => Some(NAME_HOSTS.to_owned()),
             Self::HostFile { .. } | Self::Template { .. } | Self::Refused { .. } => None,
             Self::Start { program, .. } => Some(format!(
                 "install what {program} belongs to (Debian: openmpi-bin, slurm-client), or put it into PATH"
@@ -206,6 +230,8 @@ impl ClusterError {
         }
     }
 }
+
+pub(crate) const NAME_HOSTS: &str = "name each host with the number of its ranks, such as node1:4";
 
 /// `advice`, and what else there is to do for the only process of a job. Not for a rank above 0: whatever it is told, the script of a job tells all.
 fn or_unset(advice: &str, rank: usize, what: &str) -> String {

@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 
 use super::slurm::{slurm_names, slurm_tasks};
 use crate::ClusterError;
+use crate::exit_code::{BAD_CONFIG, BAD_DATA, USAGE};
 
 /// More hosts than any job has, and more ranks, on one of them or on all.
 pub const MOST: usize = 1 << 20;
@@ -30,7 +32,7 @@ pub enum Source {
     /// `--hosts`.
     Option,
     /// A host file.
-    File,
+    File(PathBuf),
     /// `SLURM_JOB_NODELIST` and `SLURM_TASKS_PER_NODE`.
     Slurm,
     /// `PBS_NODEFILE`.
@@ -43,11 +45,22 @@ impl std::fmt::Display for Source {
     fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
         f.write_str(match self {
             Self::Option => "--hosts",
-            Self::File => "the host file",
+            Self::File(path) => return path.display().fmt(f),
             Self::Slurm => "SLURM_JOB_NODELIST",
             Self::Pbs => "PBS_NODEFILE",
             Self::Lsf => "LSB_MCPU_HOSTS",
         })
+    }
+}
+
+impl Source {
+    /// The exit code for a list from here that cannot be used.
+    pub(crate) fn exit_code(&self) -> i32 {
+        match self {
+            Self::Option => USAGE,
+            Self::File(_) => BAD_DATA,
+            Self::Slurm | Self::Pbs | Self::Lsf => BAD_CONFIG,
+        }
     }
 }
 
@@ -66,7 +79,12 @@ pub fn from_option(text: &str) -> Result<Vec<Host>, ClusterError> {
         let (name, slots) = match host.rsplit_once(':') {
             // An address of IP version 6 stands in brackets where it has a number behind it.
             Some((name, slots)) if !name.contains(':') || name.starts_with('[') => {
-                (name, number("--hosts", slots)?)
+                let refused = || ClusterError::BadOption {
+                    option: "--hosts",
+                    value: host.into(),
+                    expected: "a host and its number of ranks, at most 1048576",
+                };
+                (name, ranks(slots).ok_or_else(refused)?)
             }
             _ => (host, 1),
         };
@@ -76,26 +94,36 @@ pub fn from_option(text: &str) -> Result<Vec<Host>, ClusterError> {
 }
 
 /// Reads a host file as Open MPI's (`node1 slots=4`), MPICH's (`node1:4`) or a plain list (a line for each rank); `#` begins a
-/// comment.
+/// comment. `text` is what the file at `path` holds.
 ///
 /// # Errors
 ///
 /// The first line that cannot be read.
-pub fn from_file(text: &str) -> Result<Vec<Host>, ClusterError> {
-    let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
-    let hosts = lines.filter(|line| !line.is_empty()).map(|line| {
+pub fn from_file(path: &Path, text: &str) -> Result<Vec<Host>, ClusterError> {
+    merged(Source::File(path.into()), of_lines(path, text)?)
+}
+
+fn of_lines(path: &Path, text: &str) -> Result<Vec<Host>, ClusterError> {
+    let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim()).zip(1..);
+    let hosts = lines.filter(|(line, _)| !line.is_empty()).map(|(line, number)| {
+        let refused = || ClusterError::HostLine {
+            path: path.into(),
+            line: number,
+            value: line.into(),
+            expected: "a host and its number of ranks, at most 1048576",
+        };
         let mut words = line.split_whitespace();
         let name = words.next().unwrap_or_default();
         let slots = words.find_map(|word| word.strip_prefix("slots=").or(word.strip_prefix("slots:")));
         match (slots, name.rsplit_once(':')) {
-            (Some(slots), _) => Ok(Host::new(name, number("slots", slots)?)),
+            (Some(slots), _) => Ok(Host::new(name, ranks(slots).ok_or_else(refused)?)),
             (None, Some((name, slots))) if !name.contains(':') => {
-                Ok(Host::new(name, number("the host file", slots)?))
+                Ok(Host::new(name, ranks(slots).ok_or_else(refused)?))
             }
             _ => Ok(Host::new(name, 1)),
         }
     });
-    merged(Source::File, hosts.collect::<Result<Vec<_>, _>>()?)
+    hosts.collect()
 }
 
 /// The hosts that a batch system has given this job, by its variables; `read` gives the text of a file. `None` outside of one.
@@ -124,7 +152,8 @@ pub fn of_batch_system(
     }
     if let Some(path) = variable("PBS_NODEFILE") {
         let text = read(path).map_err(|source| ClusterError::HostFile { path: path.into(), source })?;
-        return from_file(&text).map(|hosts| Some((Source::Pbs, hosts)));
+        let hosts = of_lines(Path::new(path), &text)?;
+        return merged(Source::Pbs, hosts).map(|hosts| Some((Source::Pbs, hosts)));
     }
     if let Some(text) = variable("LSB_MCPU_HOSTS") {
         let words: Vec<&str> = text.split_whitespace().collect();
@@ -205,9 +234,13 @@ fn first_label(name: &str) -> &str {
 }
 
 /// Parses a number of ranks or hosts.
+fn ranks(text: &str) -> Option<usize> {
+    text.trim().parse().ok().filter(|number| *number <= MOST)
+}
+
+/// The same of an environment variable.
 pub(super) fn number(name: &'static str, text: &str) -> Result<usize, ClusterError> {
-    let number = text.trim().parse().ok().filter(|number| *number <= MOST);
-    number.ok_or_else(|| malformed(name, text, "a number of ranks, at most 1048576"))
+    ranks(text).ok_or_else(|| malformed(name, text, "a number of ranks, at most 1048576"))
 }
 
 pub(super) fn malformed(name: &'static str, value: &str, expected: &'static str) -> ClusterError {
@@ -219,6 +252,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    const HOSTFILE: &str = "my hosts";
 
     fn shown(hosts: &[Host]) -> String {
         hosts.iter().map(|host| format!("{}:{}", host.name, host.slots)).collect::<Vec<_>>().join(",")
@@ -261,11 +296,25 @@ mod tests {
             assert_eq!(shown(&from_option(text).unwrap()), expected, "{text}");
         }
         let file = "# a comment\nnode1 slots=4 max_slots=8\nnode2:2   # behind\n\nnode3\nnode3\n";
-        assert_eq!(shown(&from_file(file).unwrap()), "node1:4,node2:2,node3:2");
+        assert_eq!(shown(&from_file(HOSTFILE.as_ref(), file).unwrap()), "node1:4,node2:2,node3:2");
         for bad in ["", " , ", "a:x", "a:-1", "a:0", "a b"] {
             assert!(from_option(bad).is_err(), "{bad}");
         }
-        assert!(from_file("node1 slots=many").is_err() && from_file("# nothing\n").is_err());
+        for (text, why, code) in [
+            ("n1\n# n2\nn3 slots=many", "`n3 slots=many` in my hosts, line 3, is not a host and its", 65),
+            ("n1:-1", "`n1:-1` in my hosts, line 1,", 65),
+            ("# nothing\n", "the hosts of my hosts cannot be used", 65),
+        ] {
+            let error = from_file(HOSTFILE.as_ref(), text).unwrap_err();
+            assert!(error.to_string().starts_with(why), "{error}");
+            assert_eq!((error.exit_code(), error.hint().as_deref()), (code, Some(crate::error::NAME_HOSTS)));
+        }
+        let error = from_option("a:1, b:-1").unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "`b:-1` in --hosts is not a host and its number of ranks, at most 1048576"
+        );
+        assert_eq!([error.exit_code(), from_option("a:0").unwrap_err().exit_code()], [64; 2]);
     }
 
     #[test]
@@ -311,7 +360,7 @@ mod tests {
             assert!(from_option(&text).is_err(), "{text}");
         }
         assert_eq!(from_option(&format!("a:{}", MOST)).unwrap()[0].slots, MOST);
-        assert!(from_file(&format!("a slots={huge}\na slots=1")).is_err());
+        assert!(from_file(HOSTFILE.as_ref(), &format!("a slots={huge}\na slots=1")).is_err());
         let twice = format!("{}x{}", "n[1-99999]", "[1-99999]");
         let wide = format!("n[{}1-1000000]", "0".repeat(90_000));
         let long = format!("{}[1-1000000]", "n".repeat(90_000));
@@ -347,7 +396,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_text_panics(text in "[a-c0-9\\[\\]:,=(x) #\\n-]{0,40}") {
-            let _ = (from_option(&text), from_file(&text), of(&[("SLURM_JOB_NODELIST", &text), ("SLURM_TASKS_PER_NODE", &text)]));
+            let _ = (from_option(&text), from_file(HOSTFILE.as_ref(), &text), of(&[("SLURM_JOB_NODELIST", &text), ("SLURM_TASKS_PER_NODE", &text)]));
             let _ = of(&[("LSB_MCPU_HOSTS", &text)]);
         }
     }

@@ -9,7 +9,7 @@ fn check(hosts: &[Host]) {
 }
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
-    for hosts in [from_option(text), from_file(text)].into_iter().flatten() {
+    for hosts in [from_option(text), from_file("hosts".as_ref(), text)].into_iter().flatten() {
         check(&hosts);
     }
     let (list, tasks) = text.split_once('\n').unwrap_or((text, ""));

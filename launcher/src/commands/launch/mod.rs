@@ -363,7 +363,7 @@ fn hosts(
     }
     if let Some(path) = &args.hostfile {
         let text = std::fs::read_to_string(path).map_err(|e| Failure::cannot_read(path, &e))?;
-        return Ok((Some(Source::File), hosts::from_file(&text)?));
+        return Ok((Some(Source::File(path.into())), hosts::from_file(path, &text)?));
     }
     Ok(match hosts::of_batch_system(variables, |path| std::fs::read_to_string(path))? {
         Some((source, hosts)) => (Some(source), hosts),
