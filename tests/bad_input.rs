@@ -126,6 +126,21 @@ fn a_full_disk_is_74_and_a_read_only_one_73() {
 }
 
 #[test]
+fn a_manual_page_that_is_there_is_replaced_with_force_alone() {
+    let place = Workplace::new();
+    let (folder, page) = (place.text("man1"), place.path("man1/segue-man.1"));
+    fs::create_dir(place.path("man1")).unwrap();
+    fs::write(place.path("man1/tar.1"), "another's").unwrap();
+    fs::write(&page, "mine").unwrap();
+    fail(alone(&["man", "--output", &folder]), 73, &["segue-man.1: it is there", "--force"]);
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 2);
+    assert_eq!(fs::read_to_string(&page).unwrap(), "mine");
+    succeed(alone(&["man", "--output", &folder, "--force", "--json"]));
+    assert!(fs::read_to_string(&page).unwrap().contains("SEGUE"));
+    assert_eq!(fs::read_to_string(place.path("man1/tar.1")).unwrap(), "another's");
+}
+
+#[test]
 fn a_prompt_that_is_not_utf_8_is_65() {
     let place = Workplace::new();
     succeed(alone(&place.pretrain("run", &["train.steps=1"])));

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::print_text;
 use crate::Cli;
 use crate::failure::{BUG, Failure};
+use crate::folder::Force;
 use crate::output::Output;
 
 /// Section of the manual that programs stand in.
@@ -22,9 +23,11 @@ const SECTION: &str = "1";
     segue man | man -l -\n  \
     segue man --output ~/.local/share/man/man1")]
 pub struct ManArgs {
-    /// Folder for the pages of all commands, made where it is not there; pages that are there are replaced [default: the page of `segue` on stdout].
+    /// Folder for the pages of all commands, made where it is not there [default: the page of `segue` on stdout].
     #[arg(long, alias = "out", value_name = "DIR")]
     output: Option<PathBuf>,
+    #[command(flatten)]
+    force: Force,
 }
 
 /// Prints the page of the program, or writes those of all commands.
@@ -37,6 +40,8 @@ pub fn run(args: &ManArgs, json: bool, out: &Output) -> Result<Value, Failure> {
         }
         return Ok(json!({ "page": String::from_utf8_lossy(page) }));
     };
+    // The folder is one for the pages of many programs.
+    pages.iter().try_for_each(|(name, _)| args.force.allow(folder.join(name).as_path(), "--output"))?;
     fs::create_dir_all(folder).map_err(|error| Failure::cannot_write(folder, &error, "--output"))?;
     for (name, page) in &pages {
         let path = folder.join(name);
