@@ -104,6 +104,7 @@ pub fn from_file(path: &Path, text: &str) -> Result<Vec<Host>, ClusterError> {
 }
 
 fn of_lines(path: &Path, text: &str) -> Result<Vec<Host>, ClusterError> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim()).zip(1..);
     let hosts = lines.filter(|(line, _)| !line.is_empty()).map(|(line, number)| {
         let refused = || ClusterError::HostLine {

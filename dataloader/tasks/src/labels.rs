@@ -125,8 +125,8 @@ impl Labels {
     pub(super) fn number(&self, spelling: &str) -> Result<u32, String> {
         self.numbers.get(spelling).copied().ok_or_else(|| {
             format!(
-                "unknown label `{spelling}`, expected one of {}\nhint: correct it, or list all labels in \
-                 task.labels",
+                "unknown label `{spelling}`, expected one of {}\nhint: correct it; a split without labels has \
+                 the column empty or not at all; labels that the training file lacks are listed in task.labels",
                 self.in_words()
             )
         })

@@ -51,7 +51,7 @@ impl TextCut {
     /// The last place at which a text may be cut, if there is one; before a line break where possible.
     pub fn last(self, text: &[u8]) -> Option<usize> {
         let last = |wanted: fn(&u8) -> bool| (1..text.len()).rev().find(|at| follows_word(text, *at, wanted));
-        let at_space = || last(|byte| *byte == b'\n').or_else(|| last(u8::is_ascii_whitespace));
+        let at_space = || last(|byte| *byte == b'\n').or_else(|| last(is_blank));
         match self.places {
             CutPlaces::Anywhere => at_space().or_else(|| Some(char_border(text))),
             CutPlaces::BeforeSpace => at_space(),
@@ -65,11 +65,16 @@ impl TextCut {
         let first = |wanted: fn(&u8) -> bool| (from..text.len()).find(|at| follows_word(text, *at, wanted));
         match self.places {
             CutPlaces::Anywhere => (from..text.len()).find(|at| starts_char(text[*at])),
-            CutPlaces::BeforeSpace => first(u8::is_ascii_whitespace),
+            CutPlaces::BeforeSpace => first(is_blank),
             CutPlaces::BeforeBlank => first(|byte| *byte == b' '),
             CutPlaces::Nowhere => None,
         }
     }
+}
+
+/// Whether a byte is white space that no normaliser removes, as one that cleans text removes a form feed.
+fn is_blank(byte: &u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
 }
 
 /// Whether a wanted byte is at a place, behind a character that is not white space.

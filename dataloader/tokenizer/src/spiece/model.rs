@@ -160,9 +160,7 @@ impl SentencePiece {
                 })
                 .collect(),
             unknown: unk_id,
-            min_score: normal.clone().fold(f32::MAX, f32::min),
-            // The library starts from the smallest positive float, so this is above all log-probabilities.
-            max_score: normal.fold(f32::MIN_POSITIVE, f32::max),
+            min_score: normal.fold(f32::MAX, f32::min),
         };
         let byte_ids = if trainer.byte_fallback { Some(byte_ids(&pieces, &ids)?) } else { None };
         let eos_id =

@@ -2,8 +2,8 @@ use super::trie::Trie;
 
 /// How much worse an unknown character is than the worst piece.
 const UNKNOWN_PENALTY: f32 = 10.0;
-/// What is taken off the score of a user-defined symbol, which then still beats every other segmentation.
-const USER_DEFINED_PENALTY: f64 = 0.1;
+/// What each byte of a user-defined symbol but one adds to its score, whatever the pieces' scores are: what version 0.2.3 of the library gives.
+const OF_USER_DEFINED_BYTE: f64 = 0.1;
 
 /// What the segmentation knows of a piece.
 #[derive(Clone, Copy, Debug)]
@@ -19,7 +19,6 @@ pub(crate) struct Segmenter {
     pub(crate) pieces: Vec<Piece>,
     pub(crate) unknown: u32,
     pub(crate) min_score: f32,
-    pub(crate) max_score: f32,
 }
 
 /// The best way to reach a place in the text; `begin` is counted from the window's.
@@ -42,7 +41,7 @@ impl Segmenter {
     /// What a piece of so many bytes adds to the score of a segmentation.
     pub(crate) fn score(&self, piece: Piece, length: usize) -> f64 {
         match piece.user_defined {
-            true => f64::from(length as f32 * self.max_score) - USER_DEFINED_PENALTY,
+            true => (length as f64 - 1.0) * OF_USER_DEFINED_BYTE,
             false => f64::from(piece.score),
         }
     }
