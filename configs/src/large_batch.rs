@@ -49,10 +49,15 @@ impl Config {
 
     /// Micro-steps of the whole run, over all ranks.
     pub fn micro_steps_of_run(&self) -> u64 {
-        let (all, steps) = (self.micro_steps() as u64, self.train.steps);
-        let small = self.train.batch_warmup.min(steps);
-        let of_small = |step| all / self.train.batch_stride(step) as u64;
-        (1..=small).map(of_small).sum::<u64>() + (steps - small) * all
+        let (all, t) = (self.micro_steps() as u64, &self.train);
+        let small = t.batch_warmup.min(t.steps);
+        let length = t.batch_warmup.checked_div(t.stages()).unwrap_or(0);
+        let of_stage = |stage: u64| {
+            let steps = small.saturating_sub(stage * length).min(length);
+            steps.saturating_mul(all / (t.batch_warmup_from >> stage) as u64)
+        };
+        let of_small = (0..t.stages()).map(of_stage).fold(0, u64::saturating_add);
+        (t.steps - small).saturating_mul(all).saturating_add(of_small)
     }
 
     /// Peak learning rate: `optim.lr`, scaled to the number of lanes as `schedule.scale` says.
@@ -345,6 +350,19 @@ mod tests {
             let after = 8 * (config.train.steps - warmup);
             assert_eq!(config.micro_steps_of_run(), turns.iter().sum::<u64>() + after);
         }
+    }
+
+    #[test]
+    fn the_micro_steps_of_a_run_are_counted_without_its_steps() {
+        for (steps, count) in [(1u64, 2u64), (8, 16), (9, 20), (16, 48), (17, 56), (1 << 40, (8 << 40) - 80)]
+        {
+            let steps = format!("train.steps={steps}");
+            let keys = [&WARMUP[..], &[steps.as_str()]].concat();
+            assert_eq!(load(&keys).unwrap().micro_steps_of_run(), count, "{steps}");
+        }
+        let longest =
+            ["train.steps=1099511627776", "train.batch_warmup=1099511627776", "train.batch_warmup_from=2"];
+        assert_eq!(load(&longest).unwrap().micro_steps_of_run(), 1 << 40);
     }
 
     #[test]
