@@ -215,7 +215,8 @@ impl Config {
 
     /// Gives tables of positions room, where the recipe leaves their size open.
     pub(crate) fn fit_positions(&mut self) {
-        self.model.fit_positions(self.train.ext_len + self.train.longest_segment());
+        // Ranges are looked at later.
+        self.model.fit_positions(self.train.ext_len.saturating_add(self.train.longest_segment()));
     }
 
     /// Checks every range, and what sections say of each other.

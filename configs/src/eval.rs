@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::TrainConfig;
-use crate::range::Range;
+use crate::range::{MOST_READ, Range};
 
 /// `[eval]`: evaluation of the validation split while training. A corpus without one is not evaluated. There is always
 /// one after the last step.
@@ -18,26 +18,29 @@ pub struct EvalConfig {
     pub patience: u64,
     /// Parallel pieces the split is cut into; 1 gives every token its whole past. With pairs: made up to a multiple of
     /// `train.micro_batch`.
-    #[schemars(transform = Range::at_least(1))]
+    #[schemars(transform = Range::read(1))]
     pub lanes: usize,
     /// Pieces in one forward pass; ranks take groups of so many in turn. 0: the largest groups that give every rank that the run
     /// could have one, at most `train.micro_batch`. With pairs it is always that. The last bits of a result depend on it, and
     /// its speed: where few ranks are used of many possible ones, larger groups are faster.
+    #[schemars(transform = Range::read(0))]
     pub group: usize,
     /// With pairs: sequences of each lane that are evaluated, once with memory and once without; 0 for all that the
     /// split has.
     pub steps: u64,
     /// Tokens of a piece per forward pass; 0 for `train.segment`.
+    #[schemars(transform = Range::read(0))]
     pub segment: usize,
     /// Tokens before each segment that are read again, as context.
+    #[schemars(transform = Range::read(0))]
     pub ext_len: usize,
     /// Positions of memory; below 0 for the model's.
-    #[schemars(transform = Range::any())]
+    #[schemars(transform = Range::any().at_most(MOST_READ))]
     pub mem_len: i64,
     /// Same-length attention while evaluating, with a memory of at least 1; a model that has it keeps it.
     pub same_length: bool,
     /// Clamp of distances while evaluating; -1 for none, 0 for the model's.
-    #[schemars(transform = Range::any())]
+    #[schemars(transform = Range::any().at_most(MOST_READ))]
     pub clamp_len: i64,
 }
 

@@ -144,19 +144,21 @@ pub enum MaskDraws {
 pub struct PairsConfig {
     /// Tokens chosen for prediction in a sequence; 0 for `train.segment · mask_beta / mask_alpha`. Those that fall on
     /// `<sep>` and `<cls>` are no targets.
+    #[schemars(transform = Range::read(0))]
     pub num_predict: usize,
     /// Length of the windows in which the order is random; the windows of a part share one order and keep their own.
     /// Has to divide both parts; 0 for each part as a whole.
+    #[schemars(transform = Range::read(0))]
     pub perm_size: usize,
     /// A span of n tokens comes with a context of `n · mask_alpha / mask_beta` tokens, left and right of it, in which
     /// nothing else is chosen. What spans leave missing are single tokens. At most `mask_alpha`.
-    #[schemars(transform = Range::at_least(1))]
+    #[schemars(transform = Range::read(1))]
     pub mask_beta: usize,
     /// The other side of that ratio (K of Yang 2019, §2.2.2).
-    #[schemars(transform = Range::at_least(1))]
+    #[schemars(transform = Range::read(1))]
     pub mask_alpha: usize,
     /// Longest span; its length n is drawn with P(n) ∝ 1/n.
-    #[schemars(transform = Range::at_least(1))]
+    #[schemars(transform = Range::read(1))]
     pub max_span: usize,
     /// What the length of a span counts.
     pub spans: SpanKind,

@@ -8,6 +8,8 @@
 //!
 //! What is computed with is computed with in single precision, whatever a key is read as: a number with a fraction has to lie in its range there too,
 //! and to be neither infinite nor a zero that it is not.
+//!
+//! A whole number without an upper bound of its own, unless it is [`Range::any`], is at most [`MOST`]: sums of such numbers stay far inside 64 bits.
 
 use std::cmp::Ordering;
 
@@ -17,6 +19,11 @@ use serde::Serialize;
 use serde_json::{Number, Value};
 
 use crate::ConfigError;
+
+/// The most of anything that a key counts.
+pub const MOST: u64 = 1 << 40;
+/// The most lanes, or tokens of a lane, that a step or an evaluation reads.
+pub(crate) const MOST_READ: u64 = 1 << 24;
 
 /// Marks a number that may be anything.
 const ANY: &str = "x-any";
@@ -54,6 +61,11 @@ impl Range {
     /// Smaller than `high`.
     pub fn below(self, high: impl Into<Value>) -> Self {
         self.with("exclusiveMaximum", high.into())
+    }
+
+    /// Lanes, or tokens of one, from `low` on.
+    pub fn read(low: impl Into<Value>) -> Self {
+        Self::at_least(low).at_most(MOST_READ)
     }
 
     /// Of a number that nothing computes with in single precision.
@@ -145,12 +157,13 @@ impl<'a> Bounds<'a> {
             of(open, true).or_else(|| of(closed, false))
         };
         let (low, high) = (bound("minimum", "exclusiveMinimum"), bound("maximum", "exclusiveMaximum"));
-        Self { property, low, high }
+        let most = || Bound { value: MOST.into(), open: false };
+        let counts = is_whole(property) && property[ANY] != true;
+        Self { property, low, high: high.or_else(|| counts.then(most)) }
     }
 
     fn whole(&self) -> bool {
-        let kind = &self.property["type"];
-        kind == "integer" || kind[0] == "integer"
+        is_whole(self.property)
     }
 
     fn check(&self, number: &Number) -> Result<(), String> {
@@ -224,6 +237,11 @@ impl<'a> Bounds<'a> {
             (None, None) => return None,
         })
     }
+}
+
+fn is_whole(property: &Value) -> bool {
+    let kind = &property["type"];
+    kind == "integer" || kind[0] == "integer"
 }
 
 /// Whether single precision has room for a number: it is finite there, and no zero unless it is one.
@@ -306,6 +324,10 @@ mod tests {
         check("s", &GOOD).unwrap();
         for (wrong, message) in [
             (Numbers { count: 0, ..GOOD }, "`s.count` = 0 is invalid: must be at least 1"),
+            (
+                Numbers { width: usize::MAX, ..GOOD },
+                "`s.width` = 18446744073709551615 is invalid: must be at most 1099511627776",
+            ),
             (Numbers { seed: 1 << 63, ..GOOD }, "`s.seed` = 9223372036854775808 is invalid: 63 bits"),
             (Numbers { rate: 0.0, ..GOOD }, "`s.rate` = 0 is invalid: must be positive"),
             (
@@ -352,9 +374,9 @@ mod tests {
     fn ranges_are_printed_as_they_are_declared() {
         let schema = schema_of::<Numbers>();
         let printed = |key: &str| describe(&schema["properties"][key]);
-        let expected = ["≥ 1", "0 to 2⁶³ − 1", "> 0", "[0, 1)", "any"];
+        let expected = ["1 to 2⁴⁰", "0 to 2⁶³ − 1", "> 0", "[0, 1)", "any"];
         let keys = ["count", "seed", "rate", "share", "offset"];
         assert_eq!(keys.map(|key| printed(key).unwrap()), expected);
-        assert_eq!((printed("untold"), printed("width").as_deref()), (None, Some("≥ 0")));
+        assert_eq!((printed("untold"), printed("width").as_deref()), (None, Some("0 to 2⁴⁰")));
     }
 }

@@ -254,7 +254,7 @@ mod tests {
         let lanes = find("train", "lanes");
         assert_eq!(
             (lanes.kind.as_str(), lanes.default, lanes.range.as_deref()),
-            ("integer", Some(8.into()), Some("≥ 1"))
+            ("integer", Some(8.into()), Some("1 to 2²⁴"))
         );
         assert_eq!(lanes.elsewhere, [("fine-tuning", 32.into())]);
         let model = find("model", "model_type");

@@ -6,6 +6,11 @@ use serde::{Deserialize, Serialize};
 use crate::precision::Precision;
 use crate::range::Range;
 
+/// More than any host has cores.
+const MOST_THREADS: usize = 1 << 12;
+/// The longest segments there are, in tokens.
+const MOST_SPREAD: f64 = 1e6;
+
 /// Targets that a segment takes its loss from (Yang 2019, table 2.6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -119,16 +124,17 @@ pub struct TrainConfig {
     #[schemars(transform = Range::at_least(0).at_most(i64::MAX).or_too_large("a seed has at most 63 bits"))]
     pub seed: u64,
     /// Parallel token streams of the global batch, over all ranks: a multiple of `micro_batch`.
-    #[schemars(transform = Range::at_least(1))]
+    #[schemars(transform = Range::read(1))]
     pub lanes: usize,
     /// Lanes of one forward and backward pass.
-    #[schemars(transform = Range::at_least(1))]
+    #[schemars(transform = Range::read(1))]
     pub micro_batch: usize,
     /// Tokens of a lane per step.
-    #[schemars(transform = Range::at_least(1))]
+    #[schemars(transform = Range::read(1))]
     pub segment: usize,
     /// Tokens before the segment that are read again each step, as context without loss. The memory ends where they
     /// begin. 0 unless `data.order = "stream"`, and with `at_document_end = "reset"`.
+    #[schemars(transform = Range::read(0))]
     pub ext_len: usize,
     /// Targets that count in the loss.
     pub loss: LossKind,
@@ -140,9 +146,10 @@ pub struct TrainConfig {
     #[schemars(transform = Range::at_least(0.0).at_most(1.0))]
     pub segment_half: f64,
     /// Standard deviation of these lengths in tokens (AWD-LSTM: 5). None is below 5.
-    #[schemars(transform = Range::at_least(0.0).in_double())]
+    #[schemars(transform = Range::at_least(0.0).at_most(MOST_SPREAD).in_double())]
     pub segment_spread: f64,
     /// Longest of them; 0 for no limit.
+    #[schemars(transform = Range::read(0))]
     pub segment_most: usize,
     /// Multiply the learning rate of a step with such lengths by length / `segment`.
     pub segment_rate: bool,
@@ -163,7 +170,7 @@ pub struct TrainConfig {
     /// be a power of two; else it only has to be whole.
     pub exact: bool,
     /// Threads of libtorch in each rank. Part of exactness: sums split over threads round differently.
-    #[schemars(transform = Range::at_least(1))]
+    #[schemars(transform = Range::at_least(1).at_most(MOST_THREADS))]
     pub threads: usize,
     /// Steps over which the batch grows to all lanes: at first one of `batch_warmup_from` micro-steps takes part, then one
     /// of half as many, in stages of one length. Micro-steps take turns, and the lanes of the others wait. A multiple of
@@ -171,7 +178,7 @@ pub struct TrainConfig {
     pub batch_warmup: u64,
     /// Of so many micro-steps one takes part in the first stage of `batch_warmup`: a power of two that divides the
     /// micro-steps of each rank.
-    #[schemars(transform = Range::at_least(1))]
+    #[schemars(transform = Range::read(1))]
     pub batch_warmup_from: usize,
     /// Gradient bytes that are reduced at a time; does not change the result where `exact`.
     #[schemars(transform = Range::at_least(1))]

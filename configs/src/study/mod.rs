@@ -48,6 +48,7 @@ struct StudyFile {
     trials: usize,
     /// Seed of what is proposed; all trials train with the recipe's `train.seed`.
     #[serde(default = "default_seed")]
+    #[schemars(transform = Range::at_least(0).at_most(i64::MAX))]
     seed: u64,
     /// How settings are proposed.
     #[serde(default)]
