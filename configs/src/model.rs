@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::range::{Range, schema_of};
+use crate::range::{Range, schema_of, shortened};
 use crate::{Config, ConfigError, Idle};
 
 /// Bounds that keep products of sizes far inside 64 bits, whatever a file says.
@@ -450,12 +450,12 @@ pub enum MemoryStart {
 
 /// The error of a key whose value is not possible; `why` may end with `\nhint: ` and advice.
 pub fn out_of_range(key: impl ToString, value: impl ToString, why: &str) -> ConfigError {
-    ConfigError::OutOfRange { key: key.to_string(), value: value.to_string(), why: why.into() }
+    ConfigError::OutOfRange { key: key.to_string(), value: shortened(value.to_string()), why: why.into() }
 }
 
 /// The error of a value that has no effect beside the others. A checkpoint of a version that took it is gone on from all the same.
 pub fn no_effect(key: impl ToString, value: impl ToString, why: &str) -> ConfigError {
-    ConfigError::NoEffect { key: key.to_string(), value: value.to_string(), why: why.into() }
+    ConfigError::NoEffect { key: key.to_string(), value: shortened(value.to_string()), why: why.into() }
 }
 
 /// [`out_of_range`] of a key of `config`, with the value that it has there.

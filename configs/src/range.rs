@@ -262,11 +262,20 @@ fn compare(a: &Number, b: &Number) -> Ordering {
     }
 }
 
-/// A number without an exponent or a fraction of zero.
+/// A number without an exponent or a fraction of zero, unless it is long.
 fn plain(number: &Number) -> String {
     match number.as_f64() {
-        Some(float) if number.is_f64() => float.to_string(),
+        Some(float) if number.is_f64() => shortened(float.to_string()),
         _ => number.to_string(),
+    }
+}
+
+/// A value as messages repeat it: a number of more digits than anybody counts has an exponent.
+pub(crate) fn shortened(value: String) -> String {
+    const LONGEST: usize = 40;
+    match value.parse::<f64>() {
+        Ok(number) if value.len() > LONGEST => format!("{number:e}"),
+        _ => value,
     }
 }
 
@@ -334,6 +343,7 @@ mod tests {
                 Numbers { rate: -1e30, ..GOOD },
                 "`s.rate` = -1000000000000000000000000000000 is invalid: must be positive",
             ),
+            (Numbers { rate: -1e300, ..GOOD }, "`s.rate` = -1e300 is invalid: must be positive"),
             (Numbers { share: 1.0, ..GOOD }, "`s.share` = 1 is invalid: must lie in [0, 1)"),
             (Numbers { share: -0.5, ..GOOD }, "`s.share` = -0.5 is invalid: must lie in [0, 1)"),
         ] {
