@@ -82,10 +82,12 @@ pub fn largest_micro_batch(
 ) -> Result<Option<usize>, TrainError> {
     // More lanes to a micro-step are fewer micro-steps, which need fewer sums of gradients: bytes need not rise, so all are tried.
     for micro_batch in (1..=config.train.lanes / ranks.max(1)).rev() {
+        if !config.train.lanes.is_multiple_of(micro_batch) {
+            continue;
+        }
         let mut tried = config.clone();
         tried.train.micro_batch = micro_batch;
-        let shared =
-            config.train.lanes.is_multiple_of(micro_batch) && check_ranks(&tried.train, ranks).is_ok();
+        let shared = check_ranks(&tried.train, ranks).is_ok();
         if shared && tried.model.check_run(&tried).is_ok() && held(&tried)?.total() <= bytes {
             return Ok(Some(micro_batch));
         }

@@ -40,7 +40,17 @@ pub use step_time::StepTime;
 /// Bytes of a value: training is in single precision.
 pub(crate) const VALUE_BYTES: u64 = 4;
 /// A multiply and an add.
-pub const PER_MULTIPLY_ADD: u64 = 2;
+pub const PER_MULTIPLY_ADD: u128 = 2;
+/// Of a count that may be beyond all that 64 bits have room for, the most of that.
+pub(crate) fn saturated(count: u128) -> u64 {
+    count.try_into().unwrap_or(u64::MAX)
+}
+
+/// The product of these counts, or the most there is.
+fn product(counts: &[u64]) -> u64 {
+    counts.iter().fold(1, |product, count| count.saturating_mul(product))
+}
+
 /// Products of a training step to those of its forward pass.
 const TRAINING_TO_FORWARD: f64 = 3.0;
 
@@ -101,12 +111,13 @@ impl RankMemory {
     /// The same where `ranks` ranks divide what `train.shard` says.
     fn divided(self, config: &Config, specs: &[ParameterSpec], ranks: usize) -> Self {
         let part = |bytes: u64| bytes.div_ceil(ranks as u64);
-        let largest = specs.iter().map(|spec| spec.numel() as u64 * VALUE_BYTES).max().unwrap_or(0);
+        let largest =
+            specs.iter().map(|spec| product(&[spec.numel() as u64, VALUE_BYTES])).max().unwrap_or(0);
         let bucket = largest.max(config.train.bucket_bytes as u64).min(self.weights);
         // While micro-steps add up, each rank has gradients of all parameters.
         let gradients = match config.train.shard {
             Shard::Gradients if ranks > 1 && self.gradients == self.weights => {
-                (part(self.weights) + bucket).min(self.gradients)
+                part(self.weights).saturating_add(bucket).min(self.gradients)
             }
             _ => self.gradients,
         };
@@ -118,7 +129,8 @@ impl RankMemory {
 
     /// The sum.
     pub fn total(&self) -> Bounds {
-        let fixed = self.weights + self.gradients + self.optimizer + self.average + self.segment_memory;
+        let kinds = [self.weights, self.gradients, self.optimizer, self.average, self.segment_memory];
+        let fixed = kinds.into_iter().fold(0, u64::saturating_add);
         Bounds { least: fixed as f64 + self.activations.least, most: fixed as f64 + self.activations.most }
     }
 }
@@ -178,8 +190,8 @@ impl Cost {
         let forward = micro_step.forward.times(1.0 / micro_step.tokens as f64);
         let training =
             forward.times(TRAINING_TO_FORWARD).plus(micro_step.recomputed / micro_step.tokens as f64);
-        let tokens_per_step = micro_step.tokens * config.micro_steps() as u64;
-        let tokens = micro_step.tokens * config.micro_steps_of_run();
+        let tokens_per_step = product(&[micro_step.tokens, config.micro_steps() as u64]);
+        let tokens = product(&[micro_step.tokens, config.micro_steps_of_run()]);
         Ok(Self {
             ranks,
             micro_steps_per_rank,
@@ -191,7 +203,7 @@ impl Cost {
             forward_flops_per_token: forward,
             training_flops_per_token: training,
             tokens_per_step,
-            targets_per_step: config.train.lanes as u64 * micro_step.targets_per_lane,
+            targets_per_step: product(&[config.train.lanes as u64, micro_step.targets_per_lane]),
             steps: config.train.steps,
             tokens,
             flops: training.times(tokens as f64),
@@ -252,42 +264,42 @@ impl MicroStep {
 }
 
 fn memory(config: &Config, micro_step: &MicroStep, parameters: u64, micro_steps: usize) -> RankMemory {
-    let weights = parameters * VALUE_BYTES;
+    let weights = product(&[parameters, VALUE_BYTES]);
     // The sum over micro-steps is a binary counter: one partial sum for each of its digits, and the
     // gradient that comes in.
     let copies = u64::from(micro_steps.ilog2()) + 1;
     let lanes = (micro_steps * config.train.micro_batch) as u64;
     RankMemory {
         weights,
-        gradients: copies * weights,
-        optimizer: config.optim.tables() * weights,
-        average: config.average.copies() * weights,
-        segment_memory: 2 * lanes * micro_step.memory_per_lane * VALUE_BYTES,
+        gradients: product(&[copies, weights]),
+        optimizer: product(&[config.optim.tables(), weights]),
+        average: product(&[config.average.copies(), weights]),
+        segment_memory: product(&[2, lanes, micro_step.memory_per_lane, VALUE_BYTES]),
         activations: micro_step.activations.times(VALUE_BYTES as f64),
     }
 }
 
 /// Weights are stored as the model and, where they are averaged, as what training goes on from.
 fn checkpoint(config: &Config, micro_step: &MicroStep, parameters: u64, ranks: usize) -> CheckpointCost {
-    let alike = (1 + config.average.copies() + config.optim.tables()) * parameters * VALUE_BYTES;
-    let carry = config.train.lanes as u64 * micro_step.memory_per_lane * VALUE_BYTES;
+    let alike = product(&[1 + config.average.copies() + config.optim.tables(), parameters, VALUE_BYTES]);
+    let carry = product(&[config.train.lanes as u64, micro_step.memory_per_lane, VALUE_BYTES]);
     let own = carry / ranks as u64;
     // The average that is the model is whole on rank 0.
     let tables = config.optim.tables() + config.average.copies().saturating_sub(1);
-    let divided = tables * parameters * VALUE_BYTES;
+    let divided = product(&[tables, parameters, VALUE_BYTES]);
     let part = divided.div_ceil(ranks as u64);
     // While an average stands in for the weights. Rank 0 has let go of that copy before it makes its second one of the model's size.
-    let held = if config.average.copies() > 0 { parameters * VALUE_BYTES } else { 0 };
+    let held = if config.average.copies() > 0 { product(&[parameters, VALUE_BYTES]) } else { 0 };
     // Copies of it that rank 0 has and the others have.
     let (first, others) = match config.train.shard {
         Shard::None => (divided, 0),
         _ => (part, if ranks > 1 { part.max(held) } else { 0 }),
     };
     CheckpointCost {
-        disk: alike + carry,
+        disk: alike.saturating_add(carry),
         carry,
-        held_by_rank_0: alike - divided + first + own,
-        held_by_others: own + others,
+        held_by_rank_0: (alike - divided).saturating_add(first).saturating_add(own),
+        held_by_others: own.saturating_add(others),
     }
 }
 

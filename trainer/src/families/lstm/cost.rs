@@ -2,41 +2,41 @@ use segue_configs::Config;
 
 use super::config::{CellKind, GateNormKind, LstmConfig};
 use super::parameters;
-use crate::cost::{Bounds, LOGIT_PASSES, MicroStep, PER_MULTIPLY_ADD, Parts, STATE_PASSES};
+use crate::cost::{Bounds, LOGIT_PASSES, MicroStep, PER_MULTIPLY_ADD, Parts, STATE_PASSES, saturated};
 
 /// Values that backward needs of one position of a layer, of width n each: four gates, the cell, its tanh, the output, and what feeds them.
-const KEPT_OF_A_LAYER: u64 = 10;
+const KEPT_OF_A_LAYER: u128 = 10;
 /// The same of a quasi-recurrent layer: three gates, the cell and the output. Its inputs, and what it lays side by side of them, come to it.
-const KEPT_OF_A_POOL: u64 = 5;
+const KEPT_OF_A_POOL: u128 = 5;
 /// Operations that one position of a layer starts: some fifteen forward, twice as many backward.
 const OPERATIONS_OF_A_STEP: f64 = 45.0;
 /// The same of a quasi-recurrent layer, of all its positions at once.
 const OPERATIONS_OF_A_POOL: f64 = 30.0;
 /// The same of a round of a mogrifier: a gate and what it scales; a product or two, a sigmoid and two multiplications, with backward.
-const KEPT_OF_A_ROUND: u64 = 2;
+const KEPT_OF_A_ROUND: u128 = 2;
 const OPERATIONS_OF_A_ROUND: f64 = 15.0;
 /// The same of a norm of gates: for each gate the sum and what it is normed to; a norm, a gain and a bias, with backward.
-const KEPT_OF_A_NORM: u64 = 2 * 4;
+const KEPT_OF_A_NORM: u128 = 2 * 4;
 const OPERATIONS_OF_A_NORM: f64 = 9.0;
 /// The same of vectors that scale: what they scale; a multiplication, with backward.
 const OPERATIONS_OF_SCALES: f64 = 3.0;
 /// Matrices of gates that may be products of factors.
 const FACTORISED: [&str; 2] = ["weight_x", "weight_h"];
 /// Copies of a weight that is dropped: its mask, and what is left of it.
-const COPIES_OF_A_DROPPED: u64 = 2;
+const COPIES_OF_A_DROPPED: u128 = 2;
 /// Weights that are dropped, of the state and, of a QRNN, of the inputs.
 const DROPPED: [&str; 4] = ["weight_h", "weight_mh", "weight_fu", "weight_oc"];
 const DROPPED_OF_A_QRNN: [&str; 1] = ["weight_x"];
 
 /// What a micro-step of a recurrent language model costs.
 pub fn micro_step(config: &Config, model: &LstmConfig) -> MicroStep {
-    let samples = config.objective.samples as u64;
+    let samples = config.objective.samples as u128;
     // Every sample is read as a lane of its own.
-    let (own_lanes, segment) = (config.train.micro_batch as u64, config.train.segment as u64);
+    let (own_lanes, segment) = (config.train.micro_batch as u128, config.train.segment as u128);
     let lanes = own_lanes * samples;
-    let targets = config.train.loss.targets(config.train.segment) as u64;
-    let (layers, words) = (model.n_layer as u64, model.vocab_size as u64);
-    let experts = model.mixture as u64;
+    let targets = config.train.loss.targets(config.train.segment) as u128;
+    let (layers, words) = (model.n_layer as u128, model.vocab_size as u128);
+    let experts = model.mixture as u128;
     // Every matrix meets every position once, but the tables: the input's is looked up, the output's meets the targets alone.
     let pools = model.cell == CellKind::Qrnn;
     let of_layer = |name: &str| name.starts_with("layers.");
@@ -45,25 +45,26 @@ pub fn micro_step(config: &Config, model: &LstmConfig) -> MicroStep {
     let matrices = |wanted: &dyn Fn(&str) -> bool| {
         let specs = parameters::specs(&whole);
         let chosen = specs.iter().filter(|spec| spec.shape.len() == 2 && wanted(&spec.name));
-        chosen.map(|spec| spec.numel() as u64).sum::<u64>()
+        chosen.map(|spec| spec.numel() as u128).sum::<u128>()
     };
     let head = matrices(&|name| name.starts_with("projection.") || name.starts_with("mixture."));
     // A split softmax scores its first words and clusters for every target, at most one cluster's words more.
     let ends = model.cluster_ends();
-    let sizes = || ends.windows(2).map(|ends| (ends[1] - ends[0]) as u64);
-    let first = sizes().next().unwrap_or(words) + model.cutoffs.len() as u64;
+    let sizes = || ends.windows(2).map(|ends| (ends[1] - ends[0]) as u128);
+    let first = sizes().next().unwrap_or(words) + model.cutoffs.len() as u128;
     let scores = experts * (first + sizes().skip(1).max().unwrap_or(0));
     let made = match model.gate_rank {
         0 => 0,
         _ => matrices(&|name| FACTORISED.iter().any(|weight| name.ends_with(weight))),
     };
-    let products = PER_MULTIPLY_ADD * (lanes * segment * matrices(&of_layer) + model.gate_rank as u64 * made);
-    let softmax = PER_MULTIPLY_ADD * lanes * targets * (head + scores * model.output_width() as u64);
+    let products =
+        PER_MULTIPLY_ADD * (lanes * segment * matrices(&of_layer) + model.gate_rank as u128 * made);
+    let softmax = PER_MULTIPLY_ADD * lanes * targets * (head + scores * model.output_width() as u128);
     let least = products
-        + PER_MULTIPLY_ADD * lanes * targets * (head + experts * first * model.output_width() as u64);
+        + PER_MULTIPLY_ADD * lanes * targets * (head + experts * first * model.output_width() as u128);
     let forward = Bounds { least: least as f64, most: (products + softmax) as f64 };
-    let (rounds, each_layer) = (model.mogrifier_rounds as u64, || 0..model.n_layer);
-    let kept = lanes * segment * each_layer().map(|layer| kept_of(model, layer)).sum::<u64>();
+    let (rounds, each_layer) = (model.mogrifier_rounds as u128, || 0..model.n_layer);
+    let kept = lanes * segment * each_layer().map(|layer| kept_of(model, layer)).sum::<u128>();
     let dropped: &[&str] = if pools { &DROPPED_OF_A_QRNN } else { &DROPPED };
     let masks = match model.weight_dropout > 0.0 {
         true => COPIES_OF_A_DROPPED * matrices(&|name| dropped.iter().any(|weight| name.ends_with(weight))),
@@ -77,11 +78,11 @@ pub fn micro_step(config: &Config, model: &LstmConfig) -> MicroStep {
     let of_a_step = OPERATIONS_OF_A_STEP + rounds as f64 * OPERATIONS_OF_A_ROUND + normed + scaled;
     let steps = of_a_step * (segment * layers) as f64;
     let carried: usize = each_layer().flat_map(|layer| model.carried_widths(layer)).sum();
-    let inputs: u64 = each_layer().map(|layer| model.input_width(layer) as u64).sum();
+    let inputs: u128 = each_layer().map(|layer| model.input_width(layer) as u128).sum();
     MicroStep {
-        tokens: own_lanes * segment,
-        targets_per_lane: targets,
-        memory_per_lane: carried as u64 * samples,
+        tokens: saturated(own_lanes * segment),
+        targets_per_lane: saturated(targets),
+        memory_per_lane: saturated(carried as u128 * samples),
         forward,
         recomputed: 0.0,
         activations: Bounds { least: activations, most: activations },
@@ -102,16 +103,16 @@ pub fn micro_step(config: &Config, model: &LstmConfig) -> MicroStep {
 }
 
 /// Values that backward needs of one position of a layer.
-fn kept_of(model: &LstmConfig, layer: usize) -> u64 {
-    let n = model.state_width(layer) as u64;
+fn kept_of(model: &LstmConfig, layer: usize) -> u128 {
+    let n = model.state_width(layer) as u128;
     match model.cell {
         CellKind::Qrnn => {
-            KEPT_OF_A_POOL * n + (model.input_width(layer) * (1 + model.window_of(layer))) as u64
+            KEPT_OF_A_POOL * n + (model.input_width(layer) * (1 + model.window_of(layer))) as u128
         }
         _ => {
             let normed = if model.gate_norm == GateNormKind::None { 0 } else { KEPT_OF_A_NORM };
-            let scaled = if model.scale_vectors { model.input_width(layer) as u64 + n } else { 0 };
-            (KEPT_OF_A_LAYER + model.mogrifier_rounds as u64 * KEPT_OF_A_ROUND + normed) * n + scaled
+            let scaled = if model.scale_vectors { model.input_width(layer) as u128 + n } else { 0 };
+            (KEPT_OF_A_LAYER + model.mogrifier_rounds as u128 * KEPT_OF_A_ROUND + normed) * n + scaled
         }
     }
 }

@@ -67,7 +67,7 @@ fn work(config: &Config) -> Result<Work, TrainError> {
     let specs = model::specs(&copy);
     let positions = (config.train.micro_batch * copy.targets()) as f64;
     let matrices = specs.iter().filter(|spec| spec.shape.len() == 2 && !spec.name.contains("embedding"));
-    let forward = positions * (PER_MULTIPLY_ADD as usize * matrices.map(|s| s.numel()).sum::<usize>()) as f64;
+    let forward = positions * (PER_MULTIPLY_ADD * matrices.map(|s| s.numel() as u128).sum::<u128>()) as f64;
     let of_layer = (KEPT_OF_A_LAYER + KEPT_OF_A_ROUND * copy.mogrifier_rounds) * copy.d_model;
     let activations = positions * (2 * of_layer + copy.vocabulary() as usize) as f64;
     let targets = copy.targets() as u64;

@@ -3,16 +3,16 @@ use segue_configs::Config;
 
 use crate::cost::{
     Bounds, DROPPED_SCORE_PASSES, LAYER_OPERATIONS, LINEAR_PASSES, LOGIT_PASSES, MicroStep, PER_MULTIPLY_ADD,
-    Parts, SCORE_PASSES, STATE_PASSES, TABLE_PASSES, share_of_words,
+    Parts, SCORE_PASSES, STATE_PASSES, TABLE_PASSES, saturated, share_of_words,
 };
 
 /// What a micro-step of Transformer-XL costs.
 pub fn micro_step(config: &Config, model: &TransfoXlConfig) -> MicroStep {
     let shape = Shape::new(config, model);
     MicroStep {
-        tokens: shape.lanes * shape.segment,
-        targets_per_lane: shape.targets,
-        memory_per_lane: shape.layers * shape.memory * shape.d_model,
+        tokens: saturated(shape.lanes * shape.segment),
+        targets_per_lane: saturated(shape.targets),
+        memory_per_lane: saturated(shape.layers * shape.memory * shape.d_model),
         forward: shape.forward_flops(),
         recomputed: shape.recomputed_flops(),
         activations: shape.activations(),
@@ -22,27 +22,27 @@ pub fn micro_step(config: &Config, model: &TransfoXlConfig) -> MicroStep {
 
 /// A cluster of the vocabulary.
 struct Cluster {
-    words: u64,
-    width: u64,
+    words: u128,
+    width: u128,
     projected: bool,
 }
 
 /// Sizes of one micro-step.
 struct Shape {
-    lanes: u64,
-    segment: u64,
+    lanes: u128,
+    segment: u128,
     /// Positions that are queries: the segment and what is read again before it.
-    query: u64,
+    query: u128,
     /// Positions of memory.
-    memory: u64,
+    memory: u128,
     /// Targets of a lane that count.
-    targets: u64,
-    layers: u64,
-    d_model: u64,
-    d_inner: u64,
-    heads: u64,
+    targets: u128,
+    layers: u128,
+    d_model: u128,
+    d_inner: u128,
+    heads: u128,
     /// Width of all heads together.
-    attention: u64,
+    attention: u128,
     /// Distances are projected for the whole micro-step (relative positions).
     projects_positions: bool,
     /// Queries meet positions apart from keys.
@@ -57,32 +57,36 @@ struct Shape {
 impl Shape {
     fn new(config: &Config, model: &TransfoXlConfig) -> Self {
         let train = &config.train;
-        let wide = |n: usize| n as u64;
+        let wide = |n: usize| n as u128;
         Self {
             lanes: wide(train.micro_batch),
             segment: wide(train.segment),
-            query: wide(train.ext_len + train.segment),
+            query: wide(train.ext_len) + wide(train.segment),
             memory: wide(model.mem_len),
             targets: wide(train.loss.targets(train.segment)),
             layers: wide(model.n_layer),
             d_model: wide(model.d_model),
             d_inner: wide(model.d_inner),
             heads: wide(model.n_head),
-            attention: wide(model.n_head * model.head_width()),
+            attention: wide(model.n_head) * wide(model.head_width()),
             projects_positions: model.attn_type == AttnType::Relative,
             scores_positions: matches!(model.attn_type, AttnType::Relative | AttnType::Shaw),
             recomputes: train.recompute,
             keeps_dropped_attention: model.dropatt > 0.0,
             clusters: super::adaptive::cluster_shapes(model)
                 .into_iter()
-                .map(|(words, width, projected)| Cluster { words, width, projected })
+                .map(|(words, width, projected)| Cluster {
+                    words: words.into(),
+                    width: width.into(),
+                    projected,
+                })
                 .collect(),
             shares_table: model.div_val == 1,
         }
     }
 
     /// Keys of one lane.
-    fn keys(&self) -> u64 {
+    fn keys(&self) -> u128 {
         self.memory + self.query
     }
 
@@ -92,7 +96,7 @@ impl Shape {
         let layers = self.layers * self.layer_products();
         let (embedding, softmax) = (self.embedding_products(), self.softmax_products());
         let flops =
-            |[embedding, softmax]: [u64; 2]| (PER_MULTIPLY_ADD * (embedding + layers + softmax)) as f64;
+            |[embedding, softmax]: [u128; 2]| (PER_MULTIPLY_ADD * (embedding + layers + softmax)) as f64;
         Bounds { least: flops([embedding.0, softmax.0]), most: flops([embedding.1, softmax.1]) }
     }
 
@@ -105,12 +109,12 @@ impl Shape {
     /// Multiply-adds of one layer (Yang 2019, §2.1.3), with B lanes, Q queries, K keys, d = `d_model`,
     /// a = heads · width, f = `d_inner`: queries BQda, keys and values 2BKda, distances Kda once for all
     /// lanes, scores by content and by position BQKa each, reading BQKa, output BQad, feed-forward 2BQdf.
-    fn layer_products(&self) -> u64 {
+    fn layer_products(&self) -> u128 {
         self.linear_products() + self.attention_products()
     }
 
     /// Of them, those of linear layers.
-    fn linear_products(&self) -> u64 {
+    fn linear_products(&self) -> u128 {
         let (d, a) = (self.d_model, self.attention);
         let (queries, keys) = (self.lanes * self.query, self.lanes * self.keys());
         let positions = if self.projects_positions { self.keys() * d * a } else { 0 };
@@ -118,44 +122,44 @@ impl Shape {
     }
 
     /// And those of every query with every key.
-    fn attention_products(&self) -> u64 {
+    fn attention_products(&self) -> u128 {
         let scores = if self.scores_positions { 3 } else { 2 };
         scores * self.pairs() * self.attention
     }
 
     /// Queries times keys, of all lanes.
-    fn pairs(&self) -> u64 {
+    fn pairs(&self) -> u128 {
         self.lanes * self.query * self.keys()
     }
 
     /// Multiply-adds that bring embeddings to the model's width: least and most.
-    fn embedding_products(&self) -> (u64, u64) {
+    fn embedding_products(&self) -> (u128, u128) {
         let of = |c: &Cluster| if c.projected { self.lanes * self.query * self.d_model * c.width } else { 0 };
         (of(&self.clusters[0]), self.clusters.iter().map(of).max().unwrap_or(0))
     }
 
     /// Multiply-adds of the output: the head for every target, and for the upper bound the costliest tail
     /// for every target too.
-    fn softmax_products(&self) -> (u64, u64) {
+    fn softmax_products(&self) -> (u128, u128) {
         let head = self.scoring(&self.clusters[0], self.head_entries());
         let tail = self.clusters[1..].iter().map(|c| self.scoring(c, c.words)).max().unwrap_or(0);
         (head, head + tail)
     }
 
     /// Multiply-adds that score so many `entries` of a cluster for every target.
-    fn scoring(&self, cluster: &Cluster, entries: u64) -> u64 {
+    fn scoring(&self, cluster: &Cluster, entries: u128) -> u128 {
         let projection = if cluster.projected { self.d_model * cluster.width } else { 0 };
         self.lanes * self.targets * (projection + cluster.width * entries)
     }
 
     /// Tails, each with the fraction of a text's targets that lie in it.
     fn tails(&self) -> impl Iterator<Item = (&Cluster, f64)> {
-        let all: u64 = self.clusters.iter().map(|c| c.words).sum();
+        let all: u128 = self.clusters.iter().map(|c| c.words).sum();
         let mut begin = self.clusters[0].words;
         self.clusters[1..].iter().map(move |cluster| {
             let words = begin..begin + cluster.words;
             begin = words.end;
-            (cluster, share_of_words(words, all))
+            (cluster, share_of_words(saturated(words.start)..saturated(words.end), saturated(all)))
         })
     }
 
@@ -195,8 +199,8 @@ impl Shape {
     }
 
     /// Words of the first cluster, and one entry for each tail.
-    fn head_entries(&self) -> u64 {
-        self.clusters[0].words + self.clusters.len() as u64 - 1
+    fn head_entries(&self) -> u128 {
+        self.clusters[0].words + self.clusters.len() as u128 - 1
     }
 
     /// Values that the backward pass needs. In each layer: the input, with memory before it, queries
@@ -217,7 +221,7 @@ impl Shape {
     }
 
     /// Of one layer.
-    fn layer_activations(&self) -> u64 {
+    fn layer_activations(&self) -> u128 {
         let (queries, keys) = (self.lanes * self.query, self.lanes * self.keys());
         keys * (self.d_model + 2 * self.attention)
             + queries * (6 * self.d_model + 3 * self.attention + 2 * self.d_inner)
@@ -225,8 +229,8 @@ impl Shape {
     }
 
     /// Attention's matrices among them.
-    fn kept_scores(&self) -> u64 {
-        (1 + u64::from(self.keeps_dropped_attention)) * self.heads * self.pairs()
+    fn kept_scores(&self) -> u128 {
+        (1 + u128::from(self.keeps_dropped_attention)) * self.heads * self.pairs()
     }
 }
 

@@ -4,22 +4,22 @@ use segue_configs::{Config, ObjectiveKind};
 use super::plan::BLOCK_ROWS;
 use crate::cost::{
     Bounds, DROPPED_SCORE_PASSES, LAYER_OPERATIONS, LINEAR_PASSES, LOGIT_PASSES, MicroStep, PER_MULTIPLY_ADD,
-    Parts, SCORE_PASSES, STATE_PASSES, TABLE_PASSES,
+    Parts, SCORE_PASSES, STATE_PASSES, TABLE_PASSES, saturated,
 };
 
 /// Segments of a sequence of pairs: A, B and `<cls>`.
-const PAIR_SEGMENTS: u64 = 3;
+const PAIR_SEGMENTS: u128 = 3;
 /// Classes of the next-sentence head.
-const CLASSES: u64 = 2;
+const CLASSES: u128 = 2;
 
 /// What a micro-step of XLNet costs.
 pub fn micro_step(config: &Config, model: &XlnetConfig) -> MicroStep {
     let shape = Shape::new(config, model);
-    let whole = |value: u64| Bounds { least: value as f64, most: value as f64 };
+    let whole = |value: u128| Bounds { least: value as f64, most: value as f64 };
     MicroStep {
-        tokens: shape.lanes * shape.segment,
-        targets_per_lane: shape.targets,
-        memory_per_lane: shape.layers * shape.memory * shape.d_model,
+        tokens: saturated(shape.lanes * shape.segment),
+        targets_per_lane: saturated(shape.targets),
+        memory_per_lane: saturated(shape.layers * shape.memory * shape.d_model),
         forward: whole(PER_MULTIPLY_ADD * shape.products()),
         recomputed: (PER_MULTIPLY_ADD * shape.recomputed_products()) as f64,
         activations: whole(shape.activations()),
@@ -29,39 +29,39 @@ pub fn micro_step(config: &Config, model: &XlnetConfig) -> MicroStep {
 
 /// Sizes of one micro-step.
 struct Shape {
-    lanes: u64,
+    lanes: u128,
     /// Reading directions, which have tables of distances of their own.
-    directions: u64,
-    segment: u64,
-    memory: u64,
-    targets: u64,
+    directions: u128,
+    segment: u128,
+    memory: u128,
+    targets: u128,
     /// Whether targets have a stream of their own.
     two_streams: bool,
     /// Where the sequence's halves meet: before it nobody sees what is after it. The length where there are none.
-    halves_at: u64,
+    halves_at: u128,
     /// Layers whose content stream is computed; the others' only serves as keys.
-    content_layers: u64,
-    segments: u64,
+    content_layers: u128,
+    segments: u128,
     next_sentence: bool,
-    layers: u64,
-    d_model: u64,
-    d_inner: u64,
-    heads: u64,
+    layers: u128,
+    d_model: u128,
+    d_inner: u128,
+    heads: u128,
     /// Width of all heads together.
-    attention: u64,
+    attention: u128,
     recomputes: bool,
     keeps_dropped_attention: bool,
-    vocabulary: u64,
+    vocabulary: u128,
 }
 
 impl Shape {
     fn new(config: &Config, model: &XlnetConfig) -> Self {
-        let wide = |n: usize| n as u64;
+        let wide = |n: usize| n as u128;
         let pairs = config.data.order.in_pairs();
         let two_streams = config.objective.kind == ObjectiveKind::Permutation;
         let next_sentence = config.objective.next_sentence > 0.0;
         // Nobody reads the last content where only predictions count.
-        let idle = u64::from(two_streams && !next_sentence);
+        let idle = u128::from(two_streams && !next_sentence);
         Self {
             lanes: wide(config.train.micro_batch),
             directions: if pairs && config.pairs.bidirectional { 2 } else { 1 },
@@ -77,7 +77,7 @@ impl Shape {
             d_model: wide(model.d_model),
             d_inner: wide(model.d_inner),
             heads: wide(model.n_head),
-            attention: wide(model.n_head * model.head_width()),
+            attention: wide(model.n_head) * wide(model.head_width()),
             recomputes: config.train.recompute,
             keeps_dropped_attention: model.dropatt > 0.0,
             vocabulary: wide(model.vocab_size),
@@ -85,22 +85,22 @@ impl Shape {
     }
 
     /// Keys of one lane.
-    fn keys(&self) -> u64 {
+    fn keys(&self) -> u128 {
         self.memory + self.segment
     }
 
     /// Distances between any two places: to the oldest memory, and to the end of the segment.
-    fn distances(&self) -> u64 {
+    fn distances(&self) -> u128 {
         self.keys() + self.segment - 1
     }
 
     /// Rows and keys of the blocks that a lane's content goes through attention in.
-    fn blocks(&self) -> Vec<(u64, u64)> {
+    fn blocks(&self) -> Vec<(u128, u128)> {
         let mut blocks = Vec::new();
         for (start, end) in [(0, self.halves_at), (self.halves_at, self.segment)] {
             let mut left = end - start;
             while left > 0 {
-                let rows = left.min(BLOCK_ROWS as u64);
+                let rows = left.min(BLOCK_ROWS as u128);
                 blocks.push((rows, self.memory + end));
                 left -= rows;
             }
@@ -110,7 +110,7 @@ impl Shape {
 
     /// Multiply-adds of a forward pass: every layer's keys, the streams where they are computed, every target's
     /// scores of the vocabulary, and the head.
-    fn products(&self) -> u64 {
+    fn products(&self) -> u128 {
         let head = self.lanes * self.d_model * (self.d_model + CLASSES);
         self.layers * (self.key_products() + self.predicting_products())
             + self.content_layers * self.content_products()
@@ -119,38 +119,38 @@ impl Shape {
     }
 
     /// Of these, the ones that the backward pass makes again: those of all layers but the last, where they are recomputed.
-    fn recomputed_products(&self) -> u64 {
+    fn recomputed_products(&self) -> u128 {
         let layers = if self.recomputes { self.layers - 1 } else { 0 };
         layers * (self.key_products() + self.content_products() + self.predicting_products())
     }
 
     /// The query stream of a layer, where there is one.
-    fn predicting_products(&self) -> u64 {
+    fn predicting_products(&self) -> u128 {
         if self.two_streams { self.prediction_products() } else { 0 }
     }
 
     /// What both streams of a layer read, with B lanes, K keys, d = `d_model`, a = heads · width: keys and values
     /// 2BKda; distances, once for all lanes of a direction.
-    fn key_products(&self) -> u64 {
+    fn key_products(&self) -> u128 {
         (2 * self.lanes * self.keys() + self.directions * self.distances()) * self.d_model * self.attention
     }
 
     /// The content stream of a layer: rows of a block meet its keys, and the distances that they span.
-    fn content_products(&self) -> u64 {
-        let pairs: u64 = self.blocks().iter().map(|(rows, keys)| rows * keys).sum();
-        let distant: u64 = self.blocks().iter().map(|(rows, keys)| rows * (keys + rows - 1)).sum();
+    fn content_products(&self) -> u128 {
+        let pairs: u128 = self.blocks().iter().map(|(rows, keys)| rows * keys).sum();
+        let distant: u128 = self.blocks().iter().map(|(rows, keys)| rows * (keys + rows - 1)).sum();
         self.stream_products(self.segment, pairs, distant)
     }
 
     /// The query stream of a layer: targets meet all keys and all distances.
-    fn prediction_products(&self) -> u64 {
+    fn prediction_products(&self) -> u128 {
         self.stream_products(self.targets, self.targets * self.keys(), self.targets * self.distances())
     }
 
     /// Of `rows` of each of B lanes, f = `d_inner`: queries and output 2·rows·da, scores by content and
     /// reading 2·pairs·a, by position distant·a, by segment rows·a and pairs · heads · segments, feed-forward
     /// 2·rows·df.
-    fn stream_products(&self, rows: u64, pairs: u64, distant: u64) -> u64 {
+    fn stream_products(&self, rows: u128, pairs: u128, distant: u128) -> u128 {
         let by_segment = match self.segments {
             0 => 0,
             n => rows * self.attention + pairs * self.heads * n,
@@ -163,13 +163,13 @@ impl Shape {
     }
 
     /// Of them, those of linear layers, of one lane.
-    fn linear_products(&self, rows: u64) -> u64 {
+    fn linear_products(&self, rows: u128) -> u128 {
         2 * rows * self.d_model * self.attention + 2 * rows * self.d_model * self.d_inner
     }
 
     /// Rows of all streams and layers of a lane, and places where they meet keys.
-    fn rows_and_pairs(&self) -> (u64, u64) {
-        let blocks: u64 = self.blocks().iter().map(|(rows, keys)| rows * keys).sum();
+    fn rows_and_pairs(&self) -> (u128, u128) {
+        let blocks: u128 = self.blocks().iter().map(|(rows, keys)| rows * keys).sum();
         let predicted = if self.two_streams { self.layers * self.targets } else { 0 };
         (
             self.content_layers * self.segment + predicted,
@@ -181,7 +181,7 @@ impl Shape {
     fn parts(&self) -> Parts {
         let (rows, pairs) = self.rows_and_pairs();
         let layers = self.layers as f64;
-        let flops = |products: u64| (PER_MULTIPLY_ADD * products) as f64;
+        let flops = |products: u128| (PER_MULTIPLY_ADD * products) as f64;
         let scored = self.lanes * self.targets;
         let softmax = scored * self.d_model * self.vocabulary;
         let head = if self.next_sentence { self.lanes * self.d_model * (self.d_model + CLASSES) } else { 0 };
@@ -216,16 +216,16 @@ impl Shape {
     /// was read, attention weights (twice under dropout), the inner states before and after their non-linearity
     /// and dropout, six tensors of the model's width. Where layers are recomputed, all of that for one of them, and of
     /// each its inputs. At the output, logits and their softmax.
-    fn activations(&self) -> u64 {
+    fn activations(&self) -> u128 {
         let coded = self.attention + self.heads * self.segments;
         let keys = self.lanes * self.keys() * (self.d_model + 2 * self.attention + coded)
             + self.directions * self.distances() * (self.d_model + self.attention);
-        let weights = 1 + u64::from(self.keeps_dropped_attention);
-        let stream = |rows: u64, pairs: u64| {
+        let weights = 1 + u128::from(self.keeps_dropped_attention);
+        let stream = |rows: u128, pairs: u128| {
             let each = 6 * self.d_model + 3 * self.attention + coded + 3 * self.d_inner;
             self.lanes * (rows * each + weights * self.heads * pairs)
         };
-        let pairs: u64 = self.blocks().iter().map(|(rows, keys)| rows * keys).sum();
+        let pairs: u128 = self.blocks().iter().map(|(rows, keys)| rows * keys).sum();
         let content = stream(self.segment, pairs);
         let (predictions, predicted) = match self.two_streams {
             true => (stream(self.targets, self.targets * self.keys()), self.targets),
