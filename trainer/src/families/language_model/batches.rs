@@ -9,7 +9,7 @@ use segue_dataloader::{
 use tch::Tensor;
 use tch::kind::Element;
 
-use super::evaluate::{EvalOptions, Evaluation, evaluate_pieces};
+use super::evaluate::{EvalOptions, Evaluation, evaluate_pieces, lanes_with_targets};
 use super::evaluate_pairs::PairValidation;
 use super::sources::Sources;
 use crate::TrainError;
@@ -145,7 +145,9 @@ impl Validation {
 
     /// The pieces of so many tokens that lanes read.
     fn cut(tokens: u64, config: &Config) -> Result<EvalLanes, TrainError> {
-        Ok(EvalLanes::new(tokens, config.eval.lanes, config.eval_segment())?)
+        let group = config.eval.lanes_per_group(&config.train);
+        let lanes = lanes_with_targets(config.eval.lanes, group, tokens);
+        Ok(EvalLanes::new(tokens, lanes, config.eval_segment())?)
     }
 
     /// Evaluates as `[eval]` says. A collective call.

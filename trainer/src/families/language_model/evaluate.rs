@@ -28,6 +28,19 @@ pub struct EvalOptions<'a> {
     pub documents: Option<(&'a Documents, DocumentEnd)>,
 }
 
+impl EvalOptions<'_> {
+    /// Lanes of a split of so many tokens: no more groups than have a target, each of as many lanes as without this limit.
+    pub(super) fn lanes_of(&self, tokens: u64) -> usize {
+        lanes_with_targets(self.lanes, self.group, tokens)
+    }
+}
+
+/// See [`EvalOptions::lanes_of`].
+pub(super) fn lanes_with_targets(lanes: usize, group: usize, tokens: u64) -> usize {
+    let most = usize::try_from(tokens).unwrap_or(usize::MAX).checked_next_multiple_of(group.max(1));
+    lanes.min(most.unwrap_or(usize::MAX).max(1))
+}
+
 /// The result of an evaluation.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Evaluation {
@@ -170,7 +183,8 @@ pub fn evaluate(
     comm: &dyn Communicator,
     watch: &mut Watch,
 ) -> Result<Evaluation, TrainError> {
-    let cut = EvalLanes::new(stream.len(), options.lanes, options.segment)?.with_context(options.ext_len);
+    let lanes = options.lanes_of(stream.len());
+    let cut = EvalLanes::new(stream.len(), lanes, options.segment)?.with_context(options.ext_len);
     evaluate_pieces(objective, stream, &cut, options, comm, watch)
 }
 
@@ -183,9 +197,9 @@ pub(super) fn evaluate_pieces(
     comm: &dyn Communicator,
     watch: &mut Watch,
 ) -> Result<Evaluation, TrainError> {
-    let share = Share::new(comm, options.lanes.div_ceil(options.group));
+    let share = Share::new(comm, cut.lanes().div_ceil(options.group));
     let sums = share.each(cut.steps(), watch, |group, done| {
-        let range = group * options.group..((group + 1) * options.group).min(options.lanes);
+        let range = group * options.group..((group + 1) * options.group).min(cut.lanes());
         let device = objective.parameters().options().1;
         let mut memory = objective.memory_start(range.len() as i64);
         let mut nats = 0.0;
@@ -225,4 +239,23 @@ fn masked_sum(nll: &Tensor, counts: &[usize]) -> f64 {
         nll.get(i as i64).narrow(0, 0, count as i64).sum(None::<Kind>).double_value(&[])
     };
     counts.iter().enumerate().map(lane).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::lanes_with_targets;
+
+    #[test]
+    fn lanes_without_targets_are_left_out_and_groups_stay_as_they_are() {
+        for (lanes, group, tokens, left) in [
+            (4, 2, 100, 4),
+            (100, 4, 100, 100),
+            (101, 4, 99, 100),
+            (usize::MAX, 4, 99, 100),
+            (usize::MAX, usize::MAX, 99, usize::MAX),
+            (7, 0, 0, 1),
+        ] {
+            assert_eq!(lanes_with_targets(lanes, group, tokens), left, "{lanes} {group} {tokens}");
+        }
+    }
 }
