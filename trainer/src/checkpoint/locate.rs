@@ -2,9 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use segue_publish::read_regular;
+use serde_json::Value;
+
 use super::contents::STATE;
 use super::manifest::{MANIFEST, Manifest};
-use super::publish::find;
+use super::publish::{check_alone, find, name_of};
 use crate::TrainError;
 
 /// Folder of the best model, in the folder of a run that keeps it.
@@ -17,7 +20,7 @@ pub const STAGE: &str = "stage-";
 pub const CHECKPOINTS: &str = "checkpoints";
 
 /// The folder with the weights of `path`: the best model of a run, where it keeps one that is whole, else its newest checkpoint that
-/// verifies; a checkpoint; or a folder with `config.json`. With it, what was wrong with the best model and with newer checkpoints.
+/// verifies, or that of the best evaluation if it is still there; a checkpoint; or a folder with `config.json`. With it, what was wrong with the best model and with newer checkpoints.
 pub fn locate(path: &Path) -> Result<(PathBuf, Vec<String>), TrainError> {
     let best = path.join(BEST);
     let damage = match best.join("config.json").is_file().then(|| verify_model(&best)) {
@@ -31,7 +34,9 @@ pub fn locate(path: &Path) -> Result<(PathBuf, Vec<String>), TrainError> {
             && let Some((found, newer)) = find(&folder)?
         {
             let refused = damage.iter().map(|damage| format!("the best model: {damage}"));
-            return Ok((found, refused.chain(newer).collect()));
+            let of_best = best_of(&found).map(|step| folder.join(name_of(step)));
+            let of_best = of_best.filter(|path| matches!(check_alone(path), Ok(None)));
+            return Ok((of_best.unwrap_or(found), refused.chain(newer).collect()));
         }
     }
     if let Some(damage) = damage {
@@ -44,6 +49,14 @@ pub fn locate(path: &Path) -> Result<(PathBuf, Vec<String>), TrainError> {
     }
     let what = "it is neither a run with checkpoints, nor a checkpoint, nor a folder with config.json";
     Err(TrainError::NoCheckpoint { path: path.into(), what: what.into() })
+}
+
+/// The step of the evaluation that a run keeps the model of, as its checkpoint knows it; `None` where it keeps none.
+fn best_of(checkpoint: &Path) -> Option<u64> {
+    let state = read_regular(checkpoint.join(STATE)).ok()?;
+    let task = serde_json::from_slice::<Value>(&state).ok()?["task"].take();
+    let counted = task["best"].is_number().then(|| task["best_step"].as_u64()).flatten();
+    task["aside"]["step"].as_u64().or(counted).filter(|_| task["lost"] != true)
 }
 
 /// What is to be said of a folder without a manifest.
@@ -103,6 +116,13 @@ mod tests {
             refused.len() == 1 && refused[0].contains("best/model.safetensors is damaged"),
             "{refused:?}"
         );
+        let state = |draft: &Draft, state: &str| std::fs::write(draft.path().join(STATE), state).unwrap();
+        let draft = Draft::begin(&run.path().join(CHECKPOINTS), 9).unwrap();
+        model(draft.path()).unwrap();
+        state(&draft, r#"{"step": 9, "task": {"best": 2.5, "best_step": 7}}"#);
+        draft.publish(FileRecords::new(), stay).unwrap();
+        // That of the best evaluation is still there.
+        assert_eq!(locate(run.path()).unwrap().0, checkpoint);
         // Who names it gets no other.
         assert_eq!(locate(&best).unwrap_err().exit_code(), 65);
     }

@@ -141,7 +141,7 @@ fn best_at(folder: &Path, step: u64) -> Option<u64> {
 }
 
 /// What the checkpoint of step `step` is called.
-fn name_of(step: u64) -> String {
+pub(super) fn name_of(step: u64) -> String {
     format!("step-{step:08}")
 }
 
@@ -309,13 +309,21 @@ type Search = (PathBuf, Refused);
 /// The newest of `all` that passes `check`, if any does, and newer ones with what is wrong with them.
 fn newest_whole(all: Vec<(u64, PathBuf)>, check: Check) -> Result<(Option<PathBuf>, Refused), TrainError> {
     let mut refused = Vec::new();
-    for (_, path) in all.into_iter().rev() {
-        match check(&path)? {
+    for (step, path) in all.into_iter().rev() {
+        match check(&path)?.or_else(|| misnamed(&path, step)) {
             None => return Ok((Some(path), refused)),
             Some(why) => refused.push((path, why)),
         }
     }
     Ok((None, refused))
+}
+
+/// What is wrong with a whole checkpoint that is called after step `step`: it may be that of another one, copied under this name.
+fn misnamed(path: &Path, step: u64) -> Option<String> {
+    let state: Value = serde_json::from_slice(&read_regular(path.join(STATE)).ok()?).ok()?;
+    let own = state["step"].as_u64().filter(|own| *own != step)?;
+    let what = format!("it is the checkpoint of step {own}, under another name");
+    Some(TrainError::Damaged { path: path.into(), what }.to_string())
 }
 
 /// The newest of `all` in `folder` that passes `check`; an error where there are some and none does.
@@ -444,6 +452,19 @@ mod tests {
                 assert!(dir.path().join(LATEST).is_dir());
             }
         }
+    }
+
+    #[test]
+    fn a_checkpoint_under_the_name_of_another_step_is_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = |path: &Path| write_bytes(&path.join(STATE), br#"{"step": 7}"#);
+        publish(dir.path(), &name_of(7), KEEP, state).unwrap();
+        publish(dir.path(), &name_of(u64::MAX), KEEP, state).unwrap();
+        let (found, refused) = find_and_set_aside(dir.path(), &mut check_alone).unwrap().unwrap();
+        assert!(found.ends_with("step-00000007"), "{found:?}");
+        assert!(refused.len() == 1 && refused[0].contains("of step 7, under another name"), "{refused:?}");
+        let aside: Vec<u64> = list(dir.path()).unwrap().into_iter().map(|(step, _)| step).collect();
+        assert_eq!(aside, [7]);
     }
 
     #[test]
