@@ -50,8 +50,10 @@ pub(super) fn reconcile(
         (Some(Lying::Of(found)), _) => task.find(found),
         (Some(Lying::Lost(why)), Some(kept)) => {
             let step = kept.step;
-            let what =
-                format!("the best model, of step {step}, is lost: {why}; a better one takes its place");
+            task.lose();
+            let what = format!(
+                "the best model, of step {step}, is lost: {why}; that of the next evaluation takes its place"
+            );
             on_event(Event::Warning { what });
         }
         _ => {}
