@@ -93,16 +93,22 @@ impl<F: Family> Run<'_, F> {
         Ok(())
     }
 
-    /// Goes on from weights and optimizer of the best evaluation, at a lower rate, where the data stands. A collective call.
+    /// Goes on from weights and optimizer of the best evaluation, at a lower rate, where the data stands. At a lower rate alone where these are lost,
+    /// so that the same update does not diverge again. A collective call.
     pub(super) fn restore_best(&mut self, on_event: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
         let Some(mut guard) = self.state.guard.clone() else { return Ok(()) };
-        let Some(from) = self.load_best(guard.step, on_event)? else { return Ok(()) };
-        self.engine.begin_averages_anew(&self.state.fine_tuning);
-        self.engine.begin_carries();
+        let from = match self.load_best(guard.step, on_event)? {
+            Some(from) => {
+                self.engine.begin_averages_anew(&self.state.fine_tuning);
+                self.engine.begin_carries();
+                format!(" from the weights of step {from},")
+            }
+            None => String::new(),
+        };
         guard.rate *= self.config.recovery.rate_factor;
         let what = format!(
-            "step {}: training goes on from the weights of step {}, at {} of the learning rate",
-            self.state.step, from, guard.rate
+            "step {}: training goes on{from} at {} of the learning rate",
+            self.state.step, guard.rate
         );
         on_event(Event::Warning { what });
         self.state.guard = Some(guard);
