@@ -130,12 +130,16 @@ pub enum TrainError {
         step: u64,
         /// Which tensor, and of which rank where others have none.
         what: String,
+        /// Why the run did not go back.
+        because: NoWayBack,
     },
     /// The last evaluation of a run gave no finite number.
     #[error("the last evaluation, after step {step}, came to no finite number")]
     Unmeasured {
         /// The step it was made after.
         step: u64,
+        /// Whether the run is over, so that the same command trains nothing.
+        over: bool,
     },
     /// A class is to be drawn by logits that are no distribution.
     #[error(
@@ -194,6 +198,47 @@ pub enum TrainError {
         /// What libtorch is there on rank 0 and on that rank.
         libraries: [String; 2],
     },
+}
+
+/// Why a run with values that are not finite does not go back to a checkpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoWayBack {
+    /// `recovery.non_finite` does not ask for it.
+    NotAsked,
+    /// It did so `recovery.at_most` times.
+    UsedUp,
+    /// There is no checkpoint to go back to.
+    NoCheckpoint,
+}
+
+impl NoWayBack {
+    fn advice(self) -> &'static str {
+        match self {
+            Self::NotAsked => "let the run go back by recovery.non_finite=roll_back",
+            Self::UsedUp => "raise recovery.at_most",
+            Self::NoCheckpoint => "set checkpoint.every to fewer steps, so that there is one to go back to",
+        }
+    }
+}
+
+/// Keys that no run goes on with other values of, beside those of the model and the text.
+const FIXED: [&str; 3] = ["train.lanes", "train.device", "task.name"];
+
+/// What to do where a configuration differs in these lines, `  KEY: THEN then, NOW now` each.
+fn advice_on(differences: &str) -> String {
+    let changeable = |line: &str| {
+        let (key, values) = line.trim_start().split_once(": ")?;
+        let fixed = FIXED.contains(&key) || key.starts_with("model.") || values.starts_with("fingerprint ");
+        (!fixed).then(|| format!("{key:?}"))
+    };
+    let keys: Vec<String> = differences.lines().filter_map(changeable).collect();
+    let back = "set these keys back, or start in a new run.dir";
+    match &keys[..] {
+        [] => back.into(),
+        keys => {
+            format!("{back}; recovery.allow_change=[{}] lets a run go on with other values", keys.join(", "))
+        }
+    }
 }
 
 fn suspicion(whom: &str) -> String {
@@ -268,18 +313,23 @@ impl TrainError {
             | TrainError::NoCheckpoint { what, .. }
             | TrainError::OtherModel { what, .. }
             | TrainError::Layout(what) => advice::hint(what),
-            TrainError::OtherRun { .. } => Some(
-                "set these keys back, or start in a new run.dir; recovery.allow_change lets a run go on with other values"
-                    .into(),
-            ),
+            TrainError::OtherRun { differences, .. } => Some(advice_on(differences)),
             TrainError::NonFinite { step, .. } => Some(format!(
                 "look at the data of this step; leave it out with recovery.skip_steps=[\"{step}\"], lower optim.lr with \
                  recovery.allow_change=[\"optim.lr\"], or let the run do either by recovery.non_finite"
             )),
-            TrainError::Spoiled { .. } => Some(
-                "the weights are not finite, whatever the data: lower optim.lr with recovery.allow_change=[\"optim.lr\"], or let the run go \
-                 back by recovery.non_finite=roll_back; where the same command gets past this step, check processor and memory with \
-                 `segue doctor`"
+            TrainError::Spoiled { because, what, .. } => Some(format!(
+                "{}: lower optim.lr with recovery.allow_change=[\"optim.lr\"], or {}; where the same command \
+                 gets past this step, check processor and memory with `segue doctor`",
+                if what.starts_with("the weight ") {
+                    "the weights are not finite, whatever the data"
+                } else {
+                    "no other batch mends it"
+                },
+                because.advice()
+            )),
+            TrainError::Unmeasured { over: true, .. } => Some(
+                "begin anew in another run.dir with a lower optim.lr, or look for an earlier model with `segue eval` on the checkpoints"
                     .into(),
             ),
             TrainError::Unmeasured { .. } => Some(
@@ -325,5 +375,44 @@ impl From<tch::TchError> for TrainError {
         // libtorch appends a C++ back trace; its first line says what happened.
         let text = error.to_string();
         TrainError::Libtorch(text.lines().next().unwrap_or_default().to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hint_helps_where_the_run_stands() {
+        let spoiled =
+            |because| TrainError::Spoiled { step: 3, what: "the moment `m`".into(), because }.hint();
+        for (because, named, other) in [
+            (NoWayBack::NotAsked, "recovery.non_finite=roll_back", "at_most"),
+            (NoWayBack::UsedUp, "recovery.at_most", "roll_back"),
+            (NoWayBack::NoCheckpoint, "checkpoint.every", "roll_back"),
+        ] {
+            let hint = spoiled(because).unwrap();
+            assert!(hint.contains(named) && !hint.contains(other) && !hint.contains("weights"), "{hint}");
+        }
+        let unmeasured = |over| TrainError::Unmeasured { step: 3, over }.hint().unwrap();
+        assert!(unmeasured(true).starts_with("begin anew in another run.dir"));
+        assert!(unmeasured(false).starts_with("lower optim.lr with recovery.allow_change"));
+    }
+
+    #[test]
+    fn keys_that_can_change_are_named() {
+        let hint = |differences: &str| {
+            TrainError::OtherRun { path: "step-00000001".into(), differences: differences.into() }
+                .hint()
+                .unwrap()
+        };
+        let fixed = "  data.corpus: fingerprint a then, b now\n  model.d_model: 8 then, 4 now\n  train.lanes: 8 then, 16 now\n";
+        assert!(!hint(fixed).contains("allow_change"), "{}", hint(fixed));
+        let some = format!("{fixed}  optim.lr: 0.5 then, 1.0 now\n  train.segment: 4 then, 8 now\n");
+        assert!(
+            hint(&some).contains(r#"recovery.allow_change=["optim.lr", "train.segment"]"#),
+            "{}",
+            hint(&some)
+        );
     }
 }

@@ -25,7 +25,7 @@ mod threads;
 
 pub use arrivals::{Arrivals, Awaited};
 pub use compute::Compute;
-pub use error::TrainError;
+pub use error::{NoWayBack, TrainError};
 pub use kernels::Kernels;
 pub use parameters::{Init, Options, ParameterSpec, Parameters};
 

@@ -95,7 +95,10 @@ pub fn train<F: Family>(
         preempted = run.evaluate(stop, on_event)?;
     }
     if run.state.unmeasured && !preempted {
-        return run.end_with(TrainError::Unmeasured { step: run.state.evaluated }, on_event);
+        return run.end_with(
+            TrainError::Unmeasured { step: run.state.evaluated, over: ended || stopped_early },
+            on_event,
+        );
     }
     run.finish(on_event)?;
     let best = run.state.task.kept().map(|best| (best.step, best.value));

@@ -207,13 +207,28 @@ pub fn restore<F: Family>(
         restore_network(path, &state, family, engine, n)?;
     }
     engine.loss_scale.restore(state.loss_scale);
-    let mut carry = CarryFiles::find(path, engine.layout.lanes)?;
-    engine.restore_carry(|names, lanes| carry.read(names, lanes))?;
+    let lanes = engine.layout.lanes;
+    CarryFiles::find(path, lanes)
+        .and_then(|mut carry| engine.restore_carry(|names, lanes| carry.read(names, lanes)))
+        .map_err(|error| of_other_lanes(error, path, &state, lanes))?;
     match engine.learner.restore(&state.learner) {
         true => Ok((state, changed)),
         false => {
             Err(TrainError::Damaged { path: path.join(STATE), what: "its learner is of another kind".into() })
         }
+    }
+}
+
+/// What an `error` of what lanes carry is where the run is to go on with another number of lanes.
+fn of_other_lanes(error: TrainError, path: &Path, state: &TrainState, now: usize) -> TrainError {
+    let then = state.config["train"]["lanes"].as_u64().filter(|then| *then != now as u64);
+    match (error, then) {
+        (TrainError::Damaged { .. }, Some(then)) => TrainError::Layout(format!(
+            "train.lanes cannot change to {now}: the checkpoint {} holds the memory of {then} lanes\n\
+             hint: set it back, or start in a new run.dir",
+            path.display()
+        )),
+        (error, _) => error,
     }
 }
 

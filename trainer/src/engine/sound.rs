@@ -2,6 +2,7 @@
 //! overflow, and a broken processor or memory leaves anything behind.
 
 use segue_collectives::Communicator;
+use segue_configs::NonFinite;
 use serde::{Deserialize, Serialize};
 use tch::Tensor;
 
@@ -12,7 +13,7 @@ use super::run::Run;
 use super::search::all_say;
 use super::step::Engine;
 use crate::libtorch::is_finite;
-use crate::{Parameters, TrainError};
+use crate::{NoWayBack, Parameters, TrainError};
 
 /// What a rank says of what it holds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -60,7 +61,13 @@ impl<F: Family> Run<'_, F> {
     pub(super) fn spoiled(&self) -> Result<Option<TrainError>, TrainError> {
         self.engine.settle()?;
         let what = agreed(self.engine.first_spoiled(), self.comm)?;
-        Ok(what.map(|what| TrainError::Spoiled { step: self.state.step, what }))
+        let recovery = &self.config.recovery;
+        let because = match recovery.non_finite {
+            NonFinite::Stop | NonFinite::Skip => NoWayBack::NotAsked,
+            _ if self.state.recoveries >= recovery.at_most => NoWayBack::UsedUp,
+            _ => NoWayBack::NoCheckpoint,
+        };
+        Ok(what.map(|what| TrainError::Spoiled { step: self.state.step, what, because }))
     }
 }
 

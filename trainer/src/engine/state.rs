@@ -18,6 +18,8 @@ use crate::optim::{Counts, LossScale, NoiseScale};
 
 /// Version of `trainer_state.json` this program writes.
 const STATE_VERSION: u32 = 1;
+/// Keys that say what a run is: where one differs, so does most of the rest.
+const WHICH_RUN: [&str; 2] = ["model.model_type", "task.name"];
 
 /// Loss added up over steps.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
@@ -283,12 +285,12 @@ impl TrainState {
                 format!("it is of version {}, and this program reads version {STATE_VERSION}", state.version);
             return Err(TrainError::Damaged { path: file, what });
         }
-        let (then, now) = (with_defaults(&state.config, config.models()), effective(config));
+        let (then, settings) = (with_defaults(&state.config, config.models()), effective(config));
         let allowed: Vec<String> =
             config.recovery.allow_change.iter().map(|key| format!("/{}", key.replace('.', "/"))).collect();
         let allowed: Vec<&str> = allowed.iter().map(String::as_str).collect();
-        let mut differing = changes(&without(&then, &allowed), &without(&now, &allowed));
-        let all = changes(&then, &now);
+        let mut differing = changes(&without(&then, &allowed), &without(&settings, &allowed));
+        let all = changes(&then, &settings);
         let changed = all
             .lines()
             .filter(|line| !differing.lines().any(|other| other == *line))
@@ -302,6 +304,10 @@ impl TrainState {
             let what =
                 format!("  train.device: {} then, {now} now, and train.exact wants the same\n", state.device);
             differing.push_str(&what);
+        }
+        let names_run = |line: &&str| WHICH_RUN.iter().any(|key| line.starts_with(&format!("  {key}: ")));
+        if let Some(line) = differing.lines().find(names_run) {
+            differing = format!("{line}\n");
         }
         match differing.is_empty() {
             true => Ok((state, changed)),
