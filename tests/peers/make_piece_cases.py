@@ -24,7 +24,7 @@ WORDS = "the old bridge of stone is long it was built in 1806, by (some) masons.
 ODD = ["\n", "\n\n", "\r\n", "\t", " ", "  ", "\u3000", "\u00a0", "\u2581", ".", "<x>", "e\u0301", "\ufb01", "\u4e2d\u6587"]
 ODD += ["\u200b", "\ufeff", "\u0085", "\u00bd", "\u00a8", "zzz", "ab", "A", "\u2028", "\u001c", "\U0001f980"]
 RULES = ["identity", "nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf"]
-SYMBOLS = [[], ["\n"], ["<x>", ".", "(", "ab"]]
+SYMBOLS = [[], ["\n"], ["<x>", ".", "(", "ab"], ["\u2581" * 2, "\u2581" * 3, "\u2581" * 4]]
 
 
 def trained(draw, rule, symbols, prefix, remove, suffix):

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::files::mentions;
 use super::named::Named;
-use crate::store::read_object;
+use crate::store::{HUGGING_FACE_FILE, ORIGINAL_FILE, read_object};
 
 /// Tokens that a note names one by one.
 const NAMED_AT_MOST: usize = 8;
@@ -38,6 +38,12 @@ pub(crate) struct Known<'a> {
     pub(crate) file: &'a str,
 }
 
+/// Whether packages write a vocabulary under this name with other files beside it. Models of SentencePiece and pickles have any name.
+fn is_of_a_package(name: &str) -> bool {
+    const NAMES: [&str; 4] = [HUGGING_FACE_FILE, ORIGINAL_FILE, "vocab.json", "vocab.txt"];
+    NAMES.contains(&name) || !(name.ends_with(".json") || name.ends_with(".txt"))
+}
+
 impl Siblings {
     /// Reads the files beside the vocabulary file `path`. Those that name a token have to agree on it. `of_class`: special tokens that the package's
     /// class has where no file gives their roles to others.
@@ -47,7 +53,9 @@ impl Siblings {
         let mut tokens: Vec<Named> = Vec::new();
         let mut places: AHashMap<String, usize> = AHashMap::new();
         let mut by_id: AHashMap<u32, String> = AHashMap::new();
-        for named in mentions(&dir, &own, of_class)? {
+        // Whatever else lies in a folder of downloads has nothing to do with a list of words there.
+        let beside = if is_of_a_package(&own) { mentions(&dir, &own, of_class)? } else { Vec::new() };
+        for named in beside {
             let refused = |why: String| DataError::tokenizer(&dir.join(named.file), why);
             if let Some(id) = named.id {
                 let other = by_id.entry(id).or_insert_with(|| named.content.clone());

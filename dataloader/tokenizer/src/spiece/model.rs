@@ -161,6 +161,9 @@ impl SentencePiece {
                 .collect(),
             unknown: unk_id,
             min_score: normal.fold(f32::MAX, f32::min),
+            rounds: pieces
+                .iter()
+                .any(|piece| piece.kind == PieceType::UserDefined && piece.text.contains("▁▁")),
         };
         let byte_ids = if trainer.byte_fallback { Some(byte_ids(&pieces, &ids)?) } else { None };
         let eos_id =

@@ -19,6 +19,8 @@ pub(crate) struct Segmenter {
     pub(crate) pieces: Vec<Piece>,
     pub(crate) unknown: u32,
     pub(crate) min_score: f32,
+    /// Whether sums of scores are rounded to 32 bits.
+    pub(crate) rounds: bool,
 }
 
 /// The best way to reach a place in the text; `begin` is counted from the window's.
@@ -41,15 +43,21 @@ impl Segmenter {
     /// What a piece of so many bytes adds to the score of a segmentation.
     pub(crate) fn score(&self, piece: Piece, length: usize) -> f64 {
         match piece.user_defined {
-            true => (length as f64 - 1.0) * OF_USER_DEFINED_BYTE,
+            true => f64::from((length as f64 * OF_USER_DEFINED_BYTE - OF_USER_DEFINED_BYTE) as f32),
             false => f64::from(piece.score),
         }
+    }
+
+    fn sum(&self, so_far: f64, score: f64) -> f64 {
+        let sum = so_far + score;
+        if self.rounds { f64::from(sum as f32) } else { sum }
     }
 
     /// Calls `each` with the pieces of the best segmentation: the id, and the end of the piece in the text.
     ///
     /// Scores are added up in 64 bits, as the library does since version 0.2.2. Earlier versions round every sum to 32
-    /// bits, by which one in a thousand lines gets another of two equally good segmentations.
+    /// bits, by which one in a thousand lines gets another of two equally good segmentations. With user-defined symbols of several blanks, whose
+    /// scores make every way through a run of blanks equally good, version 0.2.3 is met by rounding to 32 bits, from each place that all ways pass through.
     ///
     /// What no piece reaches over, every segmentation passes through: there the best one so far is handed over, and only
     /// its score is kept. So what is held does not grow with the text.
@@ -60,6 +68,9 @@ impl Segmenter {
         while begin < text.len() {
             if begin == furthest && begin - window.base >= HELD {
                 window.pass(begin, each);
+                if self.rounds {
+                    window.ways[0].score = 0.0;
+                }
             }
             let so_far = window.score(begin);
             let one_char = char_length(text[begin]).min(text.len() - begin);
@@ -74,12 +85,12 @@ impl Segmenter {
                     continue;
                 }
                 let length = end - begin;
-                window.offer(id, self.score(piece, length) + so_far, begin, end);
+                window.offer(id, self.sum(so_far, self.score(piece, length)), begin, end);
                 furthest = furthest.max(end);
                 known_char |= length == one_char;
             }
             if !known_char {
-                window.offer(self.unknown, unknown_score + so_far, begin, begin + one_char);
+                window.offer(self.unknown, self.sum(so_far, unknown_score), begin, begin + one_char);
                 furthest = furthest.max(begin + one_char);
             }
             begin += one_char;

@@ -84,13 +84,12 @@ impl Model {
         let text = self.normalized(text);
         let scores = |kind| self.pieces.iter().filter(move |piece| piece.2 == kind).map(|piece| piece.1);
         let lowest = scores(NORMAL).fold(f32::MAX, f32::min);
-        let highest = scores(NORMAL).fold(f32::MIN_POSITIVE, f32::max);
         let numbered = self.pieces.iter().enumerate();
         let known: HashMap<&str, (usize, f64)> = numbered
             .filter(|(_, piece)| piece.2 == NORMAL || piece.2 == USER_DEFINED)
             .map(|(id, (text, score, kind))| match *kind {
                 NORMAL => (text.as_str(), (id, f64::from(*score))),
-                _ => (text.as_str(), (id, f64::from(text.len() as f32 * highest) - 0.1)),
+                _ => (text.as_str(), (id, f64::from((text.len() as f64 * 0.1 - 0.1) as f32))),
             })
             .collect();
         let unknown = self.pieces.iter().position(|piece| piece.2 == UNKNOWN).unwrap();
