@@ -29,15 +29,17 @@ export SEGUE_IS_BUILT=1
 # Unit tests: one process for all of a binary, as libtorch takes a fourth of a second to start, and a process for each test would pay that two thousand
 # times. All packages are named, for without the end-to-end tests some would be built again with fewer features.
 triple=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
+code=0
 env "CARGO_TARGET_${triple}_RUNNER=$PWD/scripts/tests/unit.sh" \
-    cargo test --workspace --lib --bins --tests --no-fail-fast "$@"
+    cargo test --workspace --lib --bins --tests --no-fail-fast --quiet "$@" || code=$?
 
 if cargo nextest --version >/dev/null 2>&1; then
     # More than there are cores, where these are few: most tests of jobs wait for more than half of their time.
     if (($(nproc --all) < 4)); then export NEXTEST_TEST_THREADS=${NEXTEST_TEST_THREADS:-4}; fi
-    cargo nextest run --workspace -E 'package(segue-tests)' "$@"
+    cargo nextest run --workspace -E 'package(segue-tests)' "$@" || code=$?
 else
     # Tests under mpirun share the cores: one at a time. nextest runs up to four where that is safe (.config/nextest.toml).
-    cargo test --package segue-tests "$@" -- --test-threads 1
+    cargo test --package segue-tests "$@" -- --test-threads 1 || code=$?
 fi
-cargo test --workspace --doc "$@"
+cargo test --workspace --doc --quiet "$@" || code=$?
+exit "$code"
