@@ -44,26 +44,17 @@ pub struct BestSoFar {
     /// The evaluation of the model that is kept, where it is another one: a better one that does not count, say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub aside: Option<Rating>,
-    /// Whether the model of the best evaluation is lost: whichever comes next is kept in its place.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub lost: bool,
 }
 
 impl BestSoFar {
-    /// The evaluation of the model that is kept: the best that was seen, whether it counts or not. None where that model is lost.
+    /// The evaluation of the model that is kept: the best that was seen, whether it counts or not.
     pub fn kept(&self) -> Option<Rating> {
-        self.aside.or(self.counted()).filter(|_| !self.lost)
-    }
-
-    /// Takes note that the model which was kept is lost. Patience goes on as it was.
-    pub(super) fn lose(&mut self) {
-        (self.aside, self.lost) = (None, self.kept().is_some() || self.lost);
+        self.aside.or(self.counted())
     }
 
     /// Takes note of the evaluation of the model that a run which goes on finds where its best one is kept. One that it knows nothing of was made
     /// after the state was written, and is likely to be made again.
     pub(super) fn find(&mut self, found: Rating) {
-        self.lost = false;
         if self.kept().is_none_or(|kept| !kept.is(found)) {
             self.aside = Some(found);
         }
@@ -78,7 +69,6 @@ impl BestSoFar {
     pub fn observe(&mut self, found: Rating, counts: bool, is_better: impl Fn(f64, f64) -> bool) -> bool {
         let again = self.aside.is_some_and(|aside| aside.is(found));
         let keep = again || found.beats(self.kept(), &is_better);
-        self.lost &= !keep;
         if !counts {
             self.aside = if keep { Some(found) } else { self.aside };
             return keep;
@@ -96,9 +86,9 @@ impl BestSoFar {
 
     /// Stands where `stored` did. The model that is kept stays the best that was seen, of steps too that are no part of the run any more.
     pub(super) fn go_back_to(&mut self, stored: Self) {
-        let (kept, lost) = (self.kept(), self.lost);
-        *self = Self { lost, ..stored };
-        if kept != self.kept() || lost {
+        let kept = self.kept();
+        *self = stored;
+        if kept != self.kept() {
             self.aside = kept;
         }
     }
@@ -141,29 +131,6 @@ mod tests {
         assert!(!see(&mut best, rating(10, 2.5)));
         assert_eq!((best.kept(), best.best_step), (Some(rating(10, 2.0)), 10));
         assert!(see(&mut best, rating(15, 1.0)) && best.aside.is_none());
-    }
-
-    #[test]
-    fn a_lost_model_sets_no_bar_for_the_one_that_is_kept_next() {
-        let rating = |step, value| Rating { value, tie: None, step };
-        for counts in [true, false] {
-            let mut best = BestSoFar { best: Some(3.0), best_step: 5, since_best: 1, ..BestSoFar::default() };
-            best.lose();
-            assert_eq!((best.kept(), best.since_best), (None, 1));
-            let stored = BestSoFar { best: Some(4.0), best_step: 2, ..BestSoFar::default() };
-            let mut back = best.clone();
-            back.go_back_to(stored);
-            assert_eq!(back.kept(), None);
-            assert!(best.observe(rating(10, 9.0), counts, |a, b| a < b));
-            // Patience is measured by the best all the same.
-            let since = if counts { 2 } else { 1 };
-            assert_eq!((best.kept(), best.best, best.since_best), (Some(rating(10, 9.0)), Some(3.0), since));
-            assert!(!best.observe(rating(15, 9.5), counts, |a, b| a < b));
-            assert!(best.observe(rating(20, 8.0), counts, |a, b| a < b) && !best.lost);
-        }
-        let mut found = BestSoFar { best: Some(3.0), best_step: 5, lost: true, ..BestSoFar::default() };
-        found.find(rating(5, 3.0));
-        assert_eq!(found.kept(), Some(rating(5, 3.0)));
     }
 
     #[test]

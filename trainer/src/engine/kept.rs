@@ -50,10 +50,8 @@ pub(super) fn reconcile(
         (Some(Lying::Of(found)), _) => task.find(found),
         (Some(Lying::Lost(why)), Some(kept)) => {
             let step = kept.step;
-            task.lose();
-            let what = format!(
-                "the best model, of step {step}, is lost: {why}; that of the next evaluation takes its place"
-            );
+            let what =
+                format!("the best model, of step {step}, is lost: {why}; a better one takes its place");
             on_event(Event::Warning { what });
         }
         _ => {}
