@@ -78,15 +78,15 @@ const LOOKS: Duration = Duration::from_millis(500);
 /// What a job holds while it trains in a run folder. It goes with the process, however that ends.
 pub struct RunLock {
     _run: File,
-    /// Of a folder of checkpoints that was there before. Nobody else takes one that this run makes: see `owner_of`.
+    /// Of a folder of checkpoints that is a link. Nobody else takes one that lies in the run: see `owner_of`.
     _checkpoints: Option<File>,
 }
 
-/// Takes the run folder for this job, and the folder of its checkpoints, which may be a link: two jobs in one folder would overwrite each other.
+/// Takes the run folder for this job, and the folder of its checkpoints where that is a link: two jobs in one folder would overwrite each other.
 pub fn lock_run(run: &Path) -> Result<RunLock, Failure> {
     let of_run = lock(run)?;
     let checkpoints = run.join(CHECKPOINTS);
-    if !checkpoints.is_dir() {
+    if !checkpoints.is_symlink() {
         return Ok(RunLock { _run: of_run, _checkpoints: None });
     }
     let owner = owner_of(run, &checkpoints);
