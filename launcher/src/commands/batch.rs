@@ -243,12 +243,17 @@ fn launched(args: &BatchArgs, system: System) -> Result<LaunchArgs, Failure> {
     Ok(launched)
 }
 
-/// Whether each job of an array has a run folder of its own, by what the command says of it, or else by its recipe.
+/// Whether each job of an array has a run folder of its own, by what the command says of it, or else by its recipe: one that trains takes the folder
+/// that its recipe names, whatever other words differ.
 fn have_folders_apart(command: &[OsString]) -> bool {
-    let words = || command.iter().map(|word| word.to_string_lossy());
-    match words().rfind(|word| word.starts_with("run.dir=")) {
+    let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
+    let has = |word: &str| words.iter().any(|other| other == word);
+    let trains = has("pretrain") || has("finetune") && !has("--predict");
+    let is_recipe =
+        |place: usize| words[place].starts_with("--config=") || place > 0 && words[place - 1] == "--config";
+    match words.iter().rfind(|word| word.starts_with("run.dir=")) {
         Some(folder) => folder.contains(INDEX),
-        None => words().any(|word| word.contains(INDEX)),
+        None => (0..words.len()).any(|place| words[place].contains(INDEX) && (!trains || is_recipe(place))),
     }
 }
 
@@ -319,4 +324,27 @@ fn settings(args: &BatchArgs) -> Result<Settings, Failure> {
         log: args.log.clone().unwrap_or(usual),
         script: std::path::absolute(&script).map_err(|e| Failure::cannot_write(&script, &e, "--output"))?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_of_an_array_that_train_need_folders_of_their_own() {
+        for (command, apart) in [
+            ("pretrain run.dir=x-{index}", true),
+            ("pretrain run.dir=x train.seed={index}", false),
+            ("pretrain --config fixed.toml train.seed={index}", false),
+            ("pretrain --config={index}.toml", true),
+            ("--json pretrain --config r-{index}.toml", true),
+            ("finetune --model m-{index} --task rte", false),
+            ("finetune --predict --model m-{index} --output o-{index}", true),
+            ("eval --model m-{index}", true),
+            ("eval --model m", false),
+        ] {
+            let words: Vec<OsString> = command.split(' ').map(OsString::from).collect();
+            assert_eq!(have_folders_apart(&words), apart, "{command}");
+        }
+    }
 }
