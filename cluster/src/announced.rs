@@ -36,7 +36,7 @@ const WITHOUT_MPI: &str = "start the job with mpirun";
 const WITHOUT_TORCH: &str = "start the job with mpirun instead of torchrun";
 const WITH_PMIX: &str = "start the job with mpirun, or with srun --mpi=pmix";
 
-/// A rank and, where it is told, the number of ranks, with the names of the variables they were read from.
+/// A rank and, where there is one, the number of ranks, with the names of the variables that hold them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Standing {
     pub(crate) rank: usize,
@@ -207,17 +207,9 @@ impl Announced {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::JobEnvironment;
+    use crate::environment::tests::job;
 
-    fn job(variables: &str) -> Result<JobEnvironment, ClusterError> {
-        let pair = |assignment: &str| {
-            let (name, value) = assignment.split_once('=').unwrap();
-            (name.to_owned(), value.to_owned())
-        };
-        JobEnvironment::from_variables(&variables.split_whitespace().map(pair).collect())
-    }
-
-    /// What a process with these variables is told that is rank `rank` of `world_size` to MPI, where it asks MPI.
+    /// Checks the environment `variables` in a process that is rank `rank` of `world_size` to MPI.
     fn told(variables: &str, rank: usize, world_size: usize) -> Result<(), String> {
         let refused = |error: ClusterError| {
             assert_eq!(error.exit_code(), 78);

@@ -178,10 +178,11 @@ pub fn host_identity() -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn job(variables: &str) -> Result<JobEnvironment, ClusterError> {
+    /// The job of an environment of `NAME=VALUE` words.
+    pub(crate) fn job(variables: &str) -> Result<JobEnvironment, ClusterError> {
         let pair = |assignment: &str| {
             let (name, value) = assignment.split_once('=').unwrap();
             (name.to_owned(), value.to_owned())

@@ -233,7 +233,7 @@ impl ClusterError {
 
 pub(crate) const NAME_HOSTS: &str = "name each host with the number of its ranks, such as node1:4";
 
-/// `advice`, and what else there is to do for the only process of a job. Not for a rank above 0: whatever it is told, the script of a job tells all.
+/// `advice`; for rank 0, which may be the only process of its job, to unset the variables too. Ranks share one job script, so what a higher rank unset would go for all.
 fn or_unset(advice: &str, rank: usize, what: &str) -> String {
     match rank {
         0 => format!("{advice}; unset {what} only for a job of one process"),

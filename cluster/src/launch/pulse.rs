@@ -204,7 +204,7 @@ pub fn start(
     Ok(Pulse { leave, said })
 }
 
-/// A connection on which the supervisor has answered, and when it was told what. One that is closed before is tried again: on a crowded port
+/// Connects to the supervisor and waits for its answer; gives the connection and when the greeting was sent. A connection that is closed before is tried again: on a crowded port
 /// the newest push out those that have not been listened to yet.
 fn join(address: &Address, hello: &Hello) -> io::Result<(TcpStream, Instant)> {
     let mut waits = TRY_AGAIN.into_iter();

@@ -4,7 +4,7 @@ use super::example::Target;
 use super::labels::{is_missing, no_label, unscored};
 use super::sieve::{Role, Sieve};
 
-/// What is told of records.
+/// Kind of reference that the records of a task have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Told {
     /// The label of a row.

@@ -85,7 +85,7 @@ impl Labels {
         Labels::new(names.into_iter().map(str::to_owned).collect())
     }
 
-    /// The labels of a training file: all that occur, or why they cannot be told, with the line. `told`: the line of each
+    /// The labels of a training file: all that occur; the error is a line and what is wrong with it. `told`: the line of each
     /// label. Whether -1 is a class or a mark for no label only its owner knows, unless it stands beside 1 alone, as
     /// one of two classes does, or beside other numbers below 0.
     pub(super) fn of_training<'a>(

@@ -28,7 +28,7 @@ pub(super) struct Question {
     pub(super) index: String,
     pub(super) text: String,
     pub(super) options: Vec<String>,
-    /// Number of the right option, where it is told, or what is wrong with it.
+    /// Index of the right option, `None` without a label; the error says what is wrong with it.
     pub(super) answer: Result<Option<u32>, String>,
     pub(super) group: Option<String>,
 }

@@ -21,6 +21,10 @@ pub struct Sampling {
 }
 
 impl Sampling {
+    /// Draws from the whole distribution, with the seed 1.
+    pub const ALL: Self =
+        Self { top_k: 0, top_p: 1.0, eta: 0.0, temperature: 1.0, exclude: None, names: usize::MAX, seed: 1 };
+
     /// The same for text number `text` of several: with a seed of its own.
     pub fn of_text(self, text: u64) -> Self {
         Self { seed: derive(self.seed, Purpose::Sampling, &[text]), ..self }
@@ -100,15 +104,7 @@ fn keep_typical(order: &mut Vec<usize>, log_probs: &[f64], sampling: Sampling) {
 mod tests {
     use super::*;
 
-    const ALL: Sampling = Sampling {
-        top_k: 0,
-        top_p: 1.0,
-        eta: 0.0,
-        temperature: 1.0,
-        exclude: None,
-        names: usize::MAX,
-        seed: 1,
-    };
+    const ALL: Sampling = Sampling::ALL;
 
     fn log_probs() -> Vec<f64> {
         [0.1, 0.4, 0.2, 0.3].iter().map(|p: &f64| p.ln()).collect()

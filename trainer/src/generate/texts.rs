@@ -191,15 +191,7 @@ mod tests {
     use crate::families::transfo_xl::LanguageModel;
     use crate::families::xlnet::{LeftToRight, Sequence, Visibility, Xlnet};
 
-    const ALL: Sampling = Sampling {
-        top_k: 0,
-        top_p: 1.0,
-        eta: 0.0,
-        temperature: 1.0,
-        exclude: None,
-        names: usize::MAX,
-        seed: 1,
-    };
+    const ALL: Sampling = Sampling::ALL;
 
     /// A model without memory at the start, and text whose every token it has room to remember.
     fn small_model() -> LanguageModel {

@@ -77,7 +77,7 @@ impl Look {
     }
 }
 
-/// Looks at the runs on a thread of its own, which ends with whoever is told: a file system may take its time.
+/// Polls the runs on a thread of its own, as file systems may be slow. The thread ends when the last receiver is dropped.
 pub fn follow(mut runs: Runs) -> std::io::Result<watch::Receiver<Arc<Look>>> {
     let (told, seen) = watch::channel(Arc::new(Look::new(&mut runs, None)));
     thread::Builder::new().name("watch-runs".into()).spawn(move || {

@@ -62,15 +62,7 @@ pub fn run(args: &GenerateArgs, out: &Output) -> Result<Value, Failure> {
     segue_trainer::libtorch::set_threads(args.threads);
     segue_trainer::libtorch::keep_freed_memory();
     let model = fresh_next_token(&config.model, config.train.seed)?;
-    let sampling = Sampling {
-        top_k: args.top_k,
-        top_p: 1.0,
-        eta: 0.0,
-        temperature: 1.0,
-        exclude: None,
-        names: usize::MAX,
-        seed: 1,
-    };
+    let sampling = Sampling { top_k: args.top_k, ..Sampling::ALL };
     let prompts = vec![&[0i64][..]; args.lanes];
     let samplings = (0..args.lanes as u64).map(|text| sampling.of_text(text)).collect();
     let bar = out.progress(args.tokens as u64, Unit::Steps, "bench");
