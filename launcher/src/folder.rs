@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use segue_collectives::Communicator;
 use segue_publish::{make_own_folders, write_file};
 use segue_trainer::report::csv_line;
 use serde_json::Value;
@@ -78,6 +79,13 @@ impl ResultFolder {
         Self::create(path)
     }
 
+    /// The same for all ranks of a job. None goes on before each has looked: it would find files of the others. A collective call.
+    pub fn of_output_of_ranks(path: &Path, force: Force, comm: &dyn Communicator) -> Result<Self, Failure> {
+        let folder = Self::of_output(path, force)?;
+        comm.barrier()?;
+        Ok(folder)
+    }
+
     /// Makes the folder where it is not there.
     pub fn create(path: &Path) -> Result<Self, Failure> {
         fs::create_dir_all(path).map_err(|e| Failure::cannot_write(path, &e, "--output"))?;
@@ -116,6 +124,8 @@ impl ResultFolder {
 
 #[cfg(test)]
 mod tests {
+    use segue_collectives::simulated;
+
     use super::*;
 
     #[test]
@@ -133,6 +143,22 @@ mod tests {
         assert!(run.join("own/scores.json").is_file());
         // A user's own choice may be one.
         ResultFolder::create(&run.join("predictions")).unwrap();
+    }
+
+    /// Without a meeting, whoever comes last finds what the first has written in nearly every round.
+    #[test]
+    fn no_rank_takes_the_files_of_another_for_those_of_somebody_else() {
+        let dir = tempfile::tempdir().unwrap();
+        for round in 0..50 {
+            let path = dir.path().join(round.to_string());
+            let found = simulated::run(4, |comm| {
+                let folder = ResultFolder::of_output_of_ranks(&path, Force::default(), comm)?;
+                folder.write(&format!("{}.txt", comm.rank()), "")
+            });
+            for found in found {
+                found.unwrap();
+            }
+        }
     }
 
     #[test]

@@ -80,14 +80,14 @@ pub fn run(
     }
     if args.all_checkpoints {
         check_measured(&config.task, &tasks)?;
-        let results = ResultFolder::of_output(output, Force::new(args.force))?;
+        let results = ResultFolder::of_output_of_ranks(output, Force::new(args.force), comm)?;
         return every_checkpoint(&args.models, &first, &tasks, &config, &results, comm, out);
     }
     let mut models = vec![folder.load(&config.task)?];
     for path in &args.models[1..] {
         models.push(load(path, &first, &config, out)?);
     }
-    let results = ResultFolder::of_output(output, Force::new(args.force))?;
+    let results = ResultFolder::of_output_of_ranks(output, Force::new(args.force), comm)?;
     let scores = answer_splits(&models, &tasks, &config, &results, comm, out)?;
     warn_of_collapse(&scores, out);
     if comm.rank() == 0 {
