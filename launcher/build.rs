@@ -4,7 +4,7 @@
 use std::process::Command;
 
 fn main() {
-    let lib = std::env::var("DEP_SEGUE_TRAINER_LIBDIR");
+    let lib = std::env::var("DEP_SEGUE_KERNELS_LIBDIR");
     println!("cargo:rerun-if-env-changed=LIBTORCH");
     println!("cargo:rerun-if-env-changed=SEGUE_RPATH");
     match std::env::var("SEGUE_RPATH").or(lib) {

@@ -39,15 +39,15 @@ add_stub() {
 # The packed binary as it starts on a host without MPI.
 run_packed() { LD_LIBRARY_PATH="$LIBTORCH_LIBRARIES:$STAGE/stub" "$STAGE/libexec/segue" "$@"; }
 
-# The tests of trainer/tests/device as a program.
+# The tests of trainer/families/tests/device as a program.
 add_device_tests() {
     local program
-    if [[ ! -e "$SEGUE_ROOT/trainer/tests/device" ]]; then
-        say "there are no device tests yet (trainer/tests/device): the kit goes without them"
+    if [[ ! -e "$SEGUE_ROOT/trainer/families/tests/device" ]]; then
+        say "there are no device tests yet (trainer/families/tests/device): the kit goes without them"
         return
     fi
     say "building the device tests"
-    program=$(cargo test --release --no-run --message-format json --package segue-trainer --test device "$@" |
+    program=$(cargo test --release --no-run --message-format json --package segue-families --test device "$@" |
         sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)
     [[ -x "$program" ]] || fail "cargo names no program for the device tests"
     mkdir -p "$STAGE/bin"

@@ -10,7 +10,7 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/cache.sh"
 cd "$SEGUE_ROOT"
 
-PACKAGES=(segue-trainer segue-collectives segue-cluster segue-dataloader segue-foreign)
+PACKAGES=(segue-kernels segue-layers segue-engine segue-language segue-transfo-xl segue-xlnet segue-lstm segue-families segue-collectives segue-cluster segue-dataloader segue-foreign)
 target=$(rustc -vV | sed -n 's/^host: //p')
 export RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=address -Cdebuginfo=line-tables-only" CARGO_INCREMENTAL=0
 export ASAN_OPTIONS=detect_leaks=0:abort_on_error=1 RAYON_NUM_THREADS=2

@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use segue_families::card_sources;
+use segue_kernels::cards::{Compiler, Source};
 use segue_tests::{
     ROOT, SHARED, Workplace, alone, finish, ids_file, mpirun, peer_python, peers_each, reference_models,
     stderr, succeed,
 };
 use segue_tokenizer::Tokenizer;
-use segue_trainer::card_sources;
-use segue_trainer::cards::{Compiler, Source};
 use serde_json::json;
 
 #[test]

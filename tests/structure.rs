@@ -45,23 +45,6 @@ fn without_tests(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Names after every `crate::` of a text, at the first level of `use crate::{..}` too.
-fn used(code: &str) -> BTreeSet<String> {
-    let mut names = BTreeSet::new();
-    for part in code.split("crate::").skip(1) {
-        let word =
-            |text: &str| text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
-        match part.strip_prefix('{') {
-            None => _ = names.insert(word(part)),
-            Some(list) => {
-                let list = list.split('}').next().unwrap();
-                names.extend(list.split(',').map(|name| word(name.trim())));
-            }
-        }
-    }
-    names
-}
-
 /// Files below `folder` whose code holds one of `words`, not as the end of a longer name, with that word.
 fn holders(folder: &str, words: &[&'static str]) -> BTreeSet<(String, &'static str)> {
     let holds = |code: &str, word: &str| {
@@ -80,16 +63,16 @@ fn what_lies_in_a_run_folder_is_written_by_the_routines_that_follow_no_link() {
     // `segue_publish` has them: `append_regular`, `empty_regular`, `open_lock`, and what is published.
     const WORDS: [&str; 5] =
         ["File::create(", "File::options", "OpenOptions::new", "fs::write(", "fs::copy("];
-    let found: BTreeSet<_> = ["launcher/src", "cluster/src", "cluster/watch/src", "trainer/src"]
+    let found: BTreeSet<_> = ["launcher/src", "cluster/src", "cluster/watch/src", "trainer"]
         .into_iter()
         .flat_map(|folder| holders(folder, &WORDS))
         .collect();
     let allowed = [
         // The terminal; and folders that were just made and have no name yet.
         ("launcher/src/output.rs", "OpenOptions::new"),
-        ("trainer/src/checkpoint/files.rs", "fs::write("),
-        ("trainer/src/convert/write.rs", "fs::copy("),
-        ("trainer/src/convert/write.rs", "fs::write("),
+        ("trainer/engine/src/checkpoint/files.rs", "fs::write("),
+        ("trainer/convert/src/write.rs", "fs::copy("),
+        ("trainer/convert/src/write.rs", "fs::write("),
     ];
     let allowed = allowed.map(|(path, word)| (path.to_string(), word)).into_iter().collect();
     assert_eq!(found, allowed);
@@ -99,7 +82,7 @@ fn what_lies_in_a_run_folder_is_written_by_the_routines_that_follow_no_link() {
 fn folders_in_a_run_are_made_by_the_routines_that_follow_no_link() {
     // `segue_publish` has them: `make_own_folder` and `make_own_folders`, whose root may be a link.
     const WORDS: [&str; 3] = ["create_dir_all", "create_dir(", "File::create_new("];
-    let found: BTreeSet<_> = ["trainer/src/report", "trainer/src/families", "launcher/src"]
+    let found: BTreeSet<_> = ["trainer/report", "trainer/families", "launcher/src"]
         .into_iter()
         .flat_map(|folder| holders(folder, &WORDS))
         .collect();
@@ -110,7 +93,7 @@ fn folders_in_a_run_are_made_by_the_routines_that_follow_no_link() {
         ("launcher/src/folder.rs", "create_dir_all"),
         ("launcher/src/run_folder.rs", "create_dir_all"),
         // A file of a name that nothing has, in a folder of the run's own.
-        ("trainer/src/report/tensorboard.rs", "File::create_new("),
+        ("trainer/report/src/tensorboard.rs", "File::create_new("),
     ];
     let allowed = allowed.map(|(path, word)| (path.to_string(), word)).into_iter().collect();
     assert_eq!(found, allowed);
@@ -136,7 +119,7 @@ fn what_others_may_have_made_is_read_as_regular_files_alone() {
         "launcher/src/memory.rs",
         "launcher/src/output.rs",
         "launcher/src/pulse.rs",
-        "trainer/src/report/tensorboard.rs",
+        "trainer/report/src/tensorboard.rs",
         // What a command line names may be a pipe: texts, lists, recipes, templates, host files.
         "cluster/src/batch.rs",
         "configs/src/merge.rs",
@@ -189,75 +172,69 @@ fn test_functions() -> BTreeSet<String> {
     names
 }
 
-/// Modules of the trainer, and which each uses.
+/// Crates below `trainer/` by folder, and the folders of those that each depends on, but in tests.
 fn uses() -> BTreeMap<String, BTreeSet<String>> {
-    let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for (path, code) in sources("trainer/src") {
-        let inside = path.strip_prefix("trainer/src/").unwrap();
-        let module = inside.split(['/', '.']).next().unwrap().to_string();
-        if module != "lib" {
-            uses.entry(module).or_default().extend(used(&code));
-        }
-    }
-    let known: BTreeSet<String> = uses.keys().cloned().collect();
-    for (module, used) in &mut uses {
-        used.retain(|name| known.contains(name) && name != module);
-    }
-    uses
+    let workspace = fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    let folder = |line: &str| {
+        let (name, rest) = line.split_once(" = { path = \"trainer/")?;
+        Some((name.to_string(), rest.strip_suffix("\" }")?.to_string()))
+    };
+    let folders: BTreeMap<String, String> = workspace.lines().filter_map(folder).collect();
+    let of = |folder: &String| {
+        let manifest = fs::read_to_string(root().join("trainer").join(folder).join("Cargo.toml")).unwrap();
+        let needed = manifest.split("[dependencies]").nth(1).unwrap().split("\n[").next().unwrap();
+        let names = needed.lines().filter_map(|line| line.strip_suffix(".workspace = true"));
+        names.filter_map(|name| folders.get(name).cloned()).collect()
+    };
+    folders.values().map(|folder| (folder.clone(), of(folder))).collect()
 }
 
-#[test]
-fn modules_of_the_trainer_use_each_other_in_one_direction() {
-    let uses = uses();
-    assert!(uses["families"].contains("engine") && uses["engine"].contains("checkpoint"), "{uses:?}");
-    // Takes away modules that use nothing which is left; what remains is a cycle.
-    let mut left = uses.clone();
-    while let Some(free) = left.iter().find(|(_, used)| used.is_empty()).map(|(module, _)| module.clone()) {
-        left.remove(&free);
-        left.values_mut().for_each(|used| _ = used.remove(&free));
-    }
-    assert!(left.is_empty(), "these modules use each other in a circle: {left:#?}");
-}
-
-/// Modules named in a cell of a table, as `name/` or `name.rs`.
+/// Folders named in a cell of a table, as `name/`.
 fn named(cell: &str) -> BTreeSet<String> {
     let quoted = cell.split('`').skip(1).step_by(2);
-    let name = |text: &str| text.strip_suffix('/').or(text.strip_suffix(".rs")).map(str::to_string);
-    quoted.filter_map(name).collect()
+    quoted.filter_map(|text| text.strip_suffix('/')).map(String::from).collect()
 }
 
 #[test]
-fn the_architecture_says_which_module_uses_which() {
+fn the_architecture_says_which_crate_of_the_trainer_uses_which() {
     let text = fs::read_to_string(root().join("docs/architecture.md")).unwrap();
-    let table = text.lines().skip_while(|line| *line != "| module | what is in it | uses |").skip(2);
+    let table = text.lines().skip_while(|line| *line != "| folder | what is in it | uses |").skip(2);
     let mut uses = uses();
     for row in table.take_while(|line| line.starts_with('|')) {
         let cells: Vec<&str> = row.trim_matches('|').split(" | ").collect();
         let (own, told) = (named(cells[0]), named(cells[cells.len() - 1]));
-        let found: BTreeSet<String> = own.iter().flat_map(|module| uses.remove(module).unwrap()).collect();
+        let found: BTreeSet<String> = own.iter().flat_map(|folder| uses.remove(folder).unwrap()).collect();
         assert_eq!(found.difference(&own).cloned().collect::<BTreeSet<_>>(), told, "{}", cells[0]);
     }
     assert!(uses.is_empty(), "not in docs/architecture.md: {uses:?}");
 }
 
 #[test]
-fn engine_and_checkpoints_know_no_family() {
+fn what_families_are_made_of_knows_no_family() {
     let uses = uses();
-    for module in ["engine", "checkpoint", "layers", "optim"] {
-        for above in ["families", "convert", "evaluation", "generate"] {
-            assert!(!uses[module].contains(above), "{module} uses {above}");
-        }
+    let only = |folder: &str, below: &[&str]| {
+        let allowed: BTreeSet<String> = below.iter().map(|name| name.to_string()).collect();
+        assert!(uses[folder].is_subset(&allowed), "{folder} uses {:?}", uses[folder]);
+    };
+    only("kernels", &[]);
+    only("measure", &[]);
+    only("report", &["kernels"]);
+    only("layers", &["kernels"]);
+    only("engine", &["kernels"]);
+    only("cost", &["kernels", "engine"]);
+    only("family", &["kernels", "engine", "cost"]);
+    for folder in uses.keys().filter(|folder| folder.starts_with("families/")) {
+        assert!(!uses[folder].contains("families"), "{folder} uses the list that it stands in");
     }
-    assert!(!uses["checkpoint"].contains("engine"));
-    for folder in ["trainer/src/engine", "trainer/src/checkpoint"] {
-        for (path, code) in sources(folder) {
-            assert!(!code.contains("Adam"), "{path} names an update rule");
-        }
+    // Update rules are behind a trait.
+    for (path, code) in sources("trainer/engine/src") {
+        let knows = path.starts_with("trainer/engine/src/optim/");
+        assert!(knows || !code.contains("Adam"), "{path} names an update rule");
     }
 }
 
 /// Where files of other programs are read and written there is a table for each program.
-const TABLES: [&str; 2] = ["trainer/src/convert/sources/", "trainer/src/convert/invert/"];
+const TABLES: [&str; 2] = ["trainer/convert/src/sources/", "trainer/convert/src/invert/"];
 
 /// What a family calls its section, and what recipes call its type.
 struct Known {
@@ -267,16 +244,17 @@ struct Known {
 
 /// Every family of the list, as its folder describes it.
 fn families() -> Vec<Known> {
-    let read = |path: &str| fs::read_to_string(root().join("trainer/src/families").join(path)).unwrap();
+    let read = |path: &str| fs::read_to_string(root().join("trainer/families").join(path)).unwrap();
     let between = |text: &str, before: &str, after: &str| {
         let (_, rest) = text.split_once(before).unwrap_or_else(|| panic!("no `{before}`"));
         rest.split(after).next().unwrap().to_string()
     };
-    let list = read("mod.rs");
-    let folders = list.lines().filter_map(|line| line.trim().strip_prefix('&')?.strip_suffix("::FAMILY,"));
+    let list = read("src/lib.rs");
+    let folders =
+        list.lines().filter_map(|line| line.trim().strip_prefix("&segue_")?.strip_suffix("::FAMILY,"));
     let known = |folder: &str| Known {
-        section: between(&read(&format!("{folder}/mod.rs")), "ModelType::of::<", ">"),
-        model_type: between(&read(&format!("{folder}/config.rs")), "const TYPE: &'static str = \"", "\""),
+        section: between(&read(&format!("{folder}/src/lib.rs")), "ModelType::of::<", ">"),
+        model_type: between(&read(&format!("{folder}/src/config.rs")), "const TYPE: &'static str = \"", "\""),
     };
     let families: Vec<Known> = folders.map(known).collect();
     let told = between(&list, "FAMILIES: [&Entry; ", "]");
@@ -287,7 +265,7 @@ fn families() -> Vec<Known> {
 #[test]
 fn the_kind_of_a_model_is_decided_in_one_list() {
     let families = families();
-    let mut words = vec![".model.get()".to_string(), "config.get()".into(), "families::own".into()];
+    let mut words = vec![".model.get()".to_string(), "config.get()".into(), "segue_family::own".into()];
     let mut sections = Vec::new();
     for Known { section, model_type } in &families {
         words.extend(["get", "get_mut", "own"].map(|word| format!("{word}::<{section}>")));
@@ -296,17 +274,17 @@ fn the_kind_of_a_model_is_decided_in_one_list() {
         words.push(format!(": &{section} = "));
         sections.push(section.as_str());
     }
-    for folder in ["trainer/src", "launcher/src", "dataloader", "configs/src"] {
+    for folder in ["trainer", "launcher/src", "dataloader", "configs/src"] {
         for (path, code) in sources(folder) {
-            let own = path.starts_with("trainer/src/families/")
-                || TABLES.iter().any(|tables| path.starts_with(tables));
+            let own =
+                path.starts_with("trainer/families/") || TABLES.iter().any(|tables| path.starts_with(tables));
             // Folders of Hugging Face's XLNet hold a vocabulary that is read in a way of its own.
             let vocabulary = path == "dataloader/tokenizer/src/store.rs";
             let found = words.iter().find(|word| code.contains(word.as_str()));
             assert!(own || vocabulary || found.is_none(), "{path} decides by the kind of a model: {found:?}");
         }
     }
-    for folder in ["dataloader", "configs/src", "trainer/src/layers", "launcher/src"] {
+    for folder in ["dataloader", "configs/src", "trainer/layers", "trainer/engine", "launcher/src"] {
         for (path, code) in sources(folder) {
             let found = sections.iter().find(|section| code.contains(**section));
             assert!(found.is_none(), "{path} knows the section of a model: {found:?}");
@@ -314,18 +292,18 @@ fn the_kind_of_a_model_is_decided_in_one_list() {
     }
     // What is asked of a family it says itself.
     for (path, code) in sources("launcher/src") {
-        assert!(!code.contains(".language"), "{path} decides by the kind of a family");
+        assert!(!code.contains(".capability::<"), "{path} decides by the kind of a family");
     }
 }
 
 #[test]
 fn steps_are_made_by_one_loop() {
-    let loops: Vec<String> = sources("trainer/src")
+    let loops: Vec<String> = sources("trainer")
         .into_iter()
         .filter(|(_, code)| code.contains("engine.step(") || code.contains("engine.step_at_rate("))
         .map(|(path, _)| path)
         .collect();
-    assert_eq!(loops, ["trainer/src/engine/run.rs"]);
+    assert_eq!(loops, ["trainer/engine/src/run.rs"]);
 }
 
 #[test]
@@ -345,9 +323,9 @@ fn tensors_are_handled_in_the_trainer_alone() {
 #[test]
 fn only_one_crate_renames_files() {
     // A checkpoint that was refused is moved aside as it is.
-    let moves_aside = "trainer/src/checkpoint/publish.rs";
+    let moves_aside = "trainer/engine/src/checkpoint/publish.rs";
     let folders = [
-        "trainer/src",
+        "trainer",
         "launcher/src",
         "dataloader/src",
         "cluster/src",
@@ -364,43 +342,47 @@ fn only_one_crate_renames_files() {
 
 /// Where models and the engine name the processor, on how many lines, and why: elsewhere tensors lie where the model's parameters do.
 const NAMES_THE_PROCESSOR: &[(&str, usize, &str)] = &[
-    ("engine/digest.rs", 1, "hashes bytes in the host's memory"),
-    ("engine/snapshot.rs", 1, "tables of a file are read by the host"),
-    ("engine/staging.rs", 3, "what is written to files waits in the host's memory"),
-    ("engine/step.rs", 1, "a learner without parameters computes nothing"),
-    ("engine/sums.rs", 7, "MPI adds up and gathers in the host's memory"),
-    ("evaluation/embeddings/mod.rs", 1, "distances are sorted on the host"),
-    ("evaluation/gates.rs", 1, "moments are added up on the host, in double precision"),
-    ("evaluation/walk.rs", 1, "losses are added up on the host, in double precision"),
-    ("families/language_model/evaluate.rs", 1, "losses are added up on the host, in double precision"),
+    ("engine/src/digest.rs", 1, "hashes bytes in the host's memory"),
+    ("engine/src/snapshot.rs", 1, "tables of a file are read by the host"),
+    ("engine/src/staging.rs", 3, "what is written to files waits in the host's memory"),
+    ("engine/src/step.rs", 1, "a learner without parameters computes nothing"),
+    ("engine/src/sums.rs", 7, "MPI adds up and gathers in the host's memory"),
+    ("protocols/src/embeddings/mod.rs", 1, "distances are sorted on the host"),
+    ("protocols/src/gates.rs", 1, "moments are added up on the host, in double precision"),
+    ("protocols/src/walk.rs", 1, "losses are added up on the host, in double precision"),
+    ("families/language/src/evaluate.rs", 1, "losses are added up on the host, in double precision"),
     (
-        "families/language_model/folder.rs",
+        "families/language/src/folder.rs",
         2,
         "a folder's tables are read by the host; who computes elsewhere says so",
     ),
     (
-        "families/moment_game/data.rs",
+        "families/moment_game/src/data.rs",
         1,
         "the law of the data, against which a run is measured, is the host's",
     ),
-    ("families/task/model.rs", 1, "answers are decided on the host"),
-    ("families/task/run.rs", 1, "tables of a file are read by the host"),
-    ("families/transfo_xl/adaptive.rs", 1, "a table that a folder of Hugging Face's has beside the weights"),
-    ("families/transfo_xl/layer.rs", 1, "asks whether tiles are made, which are the processor's"),
-    ("families/transfo_xl/model.rs", 1, "a table that a folder of Hugging Face's has beside the weights"),
+    ("families/task/src/model.rs", 1, "answers are decided on the host"),
+    ("families/task/src/run.rs", 1, "tables of a file are read by the host"),
     (
-        "families/xlnet/model.rs",
+        "families/transfo_xl/src/adaptive.rs",
+        1,
+        "a table that a folder of Hugging Face's has beside the weights",
+    ),
+    ("families/transfo_xl/src/layer.rs", 1, "asks whether tiles are made, which are the processor's"),
+    ("families/transfo_xl/src/model.rs", 1, "a table that a folder of Hugging Face's has beside the weights"),
+    (
+        "families/xlnet/src/model.rs",
         1,
         "asks whether gradients of rows are sparse, which they are on the processor",
     ),
-    ("families/xlnet/on_cards.rs", 3, "a test, which emulates a card"),
-    ("layers/attention/fused/mod.rs", 2, "tiles are the processor's"),
-    ("layers/ids.rs", 1, "numbers for the host to count"),
-    ("layers/memory.rs", 1, "a memory without layers lies nowhere"),
-    ("layers/norm.rs", 2, "rows of slices, which the processor works on"),
-    ("noise/continuous.rs", 1, "draws of the host, which who needs them moves"),
-    ("noise/dropout.rs", 1, "asks whether the processor's loop makes the mask"),
-    ("optim/clip.rs", 1, "norms of no gradients lie nowhere"),
+    ("families/xlnet/src/on_cards.rs", 3, "a test, which emulates a card"),
+    ("layers/src/attention/fused/mod.rs", 2, "tiles are the processor's"),
+    ("layers/src/ids.rs", 1, "numbers for the host to count"),
+    ("layers/src/memory.rs", 1, "a memory without layers lies nowhere"),
+    ("layers/src/norm.rs", 2, "rows of slices, which the processor works on"),
+    ("kernels/src/noise/continuous.rs", 1, "draws of the host, which who needs them moves"),
+    ("kernels/src/noise/dropout.rs", 1, "asks whether the processor's loop makes the mask"),
+    ("engine/src/optim/clip.rs", 1, "norms of no gradients lie nowhere"),
 ];
 
 /// Ways to name the processor as the place of a tensor.
@@ -408,37 +390,37 @@ const PROCESSOR: [&str; 5] = ["Device::Cpu", "FLOAT_CPU", "DOUBLE_CPU", "INT64_C
 
 /// Where models and the engine read values of a tensor, on how many lines, and why: a card is waited for there.
 const READS_VALUES: &[(&str, usize, &str)] = &[
-    ("engine/buckets.rs", 1, "rows of sparse gradients, which the processor makes"),
-    ("engine/digest.rs", 1, "rows of sparse gradients"),
+    ("engine/src/buckets.rs", 1, "rows of sparse gradients, which the processor makes"),
+    ("engine/src/digest.rs", 1, "rows of sparse gradients"),
     (
-        "engine/micro_step.rs",
+        "engine/src/micro_step.rs",
         1,
         "losses, statistics and norms, all of a step at once; a micro-step that is made twice",
     ),
-    ("families/language_model/evaluate.rs", 1, "losses of an evaluation"),
-    ("families/language_model/evaluate_pairs.rs", 1, "losses of an evaluation"),
-    ("families/language_model/objective.rs", 1, "weights of a batch in the host's memory"),
-    ("families/task/model.rs", 1, "answers, which are decided on the host"),
-    ("families/xlnet/on_cards.rs", 1, "a test, which emulates a card"),
+    ("families/language/src/evaluate.rs", 1, "losses of an evaluation"),
+    ("families/language/src/evaluate_pairs.rs", 1, "losses of an evaluation"),
+    ("families/language/src/objective.rs", 1, "weights of a batch in the host's memory"),
+    ("families/task/src/model.rs", 1, "answers, which are decided on the host"),
+    ("families/xlnet/src/on_cards.rs", 1, "a test, which emulates a card"),
     (
-        "families/xlnet/plan.rs",
+        "families/xlnet/src/plan.rs",
         2,
         "whether masks hide anything, for those that most passes do without; how many segments there are, for attention in tensors",
     ),
-    ("generate/texts.rs", 1, "probabilities that the next token is drawn by"),
-    ("layers/attention/fused/mod.rs", 1, "attention in tiles, which are the processor's"),
-    ("layers/cross_entropy.rs", 1, "targets of the processor's loops"),
-    ("layers/ids.rs", 1, "ids in the host's memory, but where a text is written or documents are ranked"),
+    ("decode/src/texts.rs", 1, "probabilities that the next token is drawn by"),
+    ("layers/src/attention/fused/mod.rs", 1, "attention in tiles, which are the processor's"),
+    ("layers/src/cross_entropy.rs", 1, "targets of the processor's loops"),
+    ("layers/src/ids.rs", 1, "ids in the host's memory, but where a text is written or documents are ranked"),
 ];
 
 /// Ways to read values of a tensor.
 const READING: [&str; 5] = ["int64_value(", "double_value(", "copy_data(", ">::try_from(", "Vec::try_from("];
 
-/// Lines of `folders` in `trainer/src` that hold one of `words`, by file.
+/// Lines of `folders` in `trainer/` that hold one of `words`, by file.
 fn lines_with(words: &[&str], folders: &[&str]) -> BTreeMap<String, usize> {
-    let code = folders.iter().flat_map(|folder| sources(&format!("trainer/src/{folder}")));
+    let code = folders.iter().flat_map(|folder| sources(&format!("trainer/{folder}")));
     let count = |code: &str| code.lines().filter(|line| words.iter().any(|word| line.contains(word))).count();
-    let counted = code.map(|(path, code)| (path["trainer/src/".len()..].to_string(), count(&code)));
+    let counted = code.map(|(path, code)| (path["trainer/".len()..].to_string(), count(&code)));
     counted.filter(|(_, lines)| *lines > 0).collect()
 }
 
@@ -458,17 +440,19 @@ fn assert_listed(found: &BTreeMap<String, usize>, listed: &[(&str, usize, &str)]
 /// A tensor that is made on the processor where its model computes on a card stops the run there, and nothing on a host without one tells.
 #[test]
 fn models_and_engine_make_tensors_where_their_parameters_lie() {
-    let folders = ["engine", "evaluation", "families", "generate", "layers", "noise", "optim"];
+    let folders = ["engine", "protocols", "families", "decode", "layers", "kernels/src/noise"];
     let advice = "the processor is named where a model's device may be meant; take `options()` of its parameters, or say in NAMES_THE_PROCESSOR why not";
     assert_listed(&lines_with(&PROCESSOR, &folders), NAMES_THE_PROCESSOR, advice);
 }
 
 #[test]
 fn values_of_tensors_are_read_where_there_is_a_reason_to() {
-    let models =
-        ["language_model", "lstm", "task", "transfo_xl", "xlnet"].map(|name| format!("families/{name}"));
-    let folders: Vec<&str> =
-        models.iter().map(String::as_str).chain(["engine", "generate", "layers", "noise", "optim"]).collect();
+    let models = ["language", "lstm", "task", "transfo_xl", "xlnet"].map(|name| format!("families/{name}"));
+    let folders: Vec<&str> = models
+        .iter()
+        .map(String::as_str)
+        .chain(["engine", "decode", "layers", "kernels/src/noise"])
+        .collect();
     let advice = "a step would wait for a card here; keep the value on the host (`OfHost`), or say in READS_VALUES why not";
     assert_listed(&lines_with(&READING, &folders), READS_VALUES, advice);
 }

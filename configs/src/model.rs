@@ -58,6 +58,11 @@ pub trait ModelSection:
     /// Networks that may have an `[optim.NAME]` and a `[schedule.NAME]` of their own; none where there is one network.
     const NETWORKS: &'static [&'static str] = &[];
 
+    /// The entry of its family, whose type the trainer knows.
+    fn family() -> &'static (dyn Any + Send + Sync) {
+        &()
+    }
+
     /// Checks every range that does not need the vocabulary.
     fn check(&self) -> Result<(), ConfigError>;
 
@@ -118,6 +123,7 @@ pub trait ModelSection:
 /// A [`ModelSection`] whose type is known at run time only.
 trait Section: Debug + Send + Sync {
     fn model_type(&self) -> &'static str;
+    fn family(&self) -> &'static (dyn Any + Send + Sync);
     fn vocab_size(&self) -> usize;
     fn set_vocabulary(&mut self, size: usize, eos: Option<u32>) -> Result<(), ConfigError>;
     fn mem_len(&self) -> usize;
@@ -136,6 +142,9 @@ trait Section: Debug + Send + Sync {
 impl<T: ModelSection> Section for T {
     fn model_type(&self) -> &'static str {
         T::TYPE
+    }
+    fn family(&self) -> &'static (dyn Any + Send + Sync) {
+        T::family()
     }
     fn vocab_size(&self) -> usize {
         ModelSection::vocab_size(self)
@@ -214,6 +223,11 @@ impl ModelConfig {
     /// The name in `model.model_type`.
     pub fn model_type(&self) -> &'static str {
         self.0.model_type()
+    }
+
+    /// The entry of its family; see [`ModelSection::family`].
+    pub fn family(&self) -> &'static (dyn Any + Send + Sync) {
+        self.0.family()
     }
 
     /// Entries of the output vocabulary; 0 until [`ModelConfig::fit_vocabulary`].

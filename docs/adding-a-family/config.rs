@@ -1,5 +1,7 @@
 //! The `[model]` section.
 
+use std::any::Any;
+
 use schemars::JsonSchema;
 use segue_configs::range::{self, Range};
 use segue_configs::{Config, ConfigError, ModelSection};
@@ -23,6 +25,10 @@ impl Default for SlopeConfig {
 impl ModelSection for SlopeConfig {
     const TYPE: &'static str = "slope";
     const TITLE: &'static str = "Slope";
+
+    fn family() -> &'static (dyn Any + Send + Sync) {
+        &super::FAMILY
+    }
 
     fn check(&self) -> Result<(), ConfigError> {
         range::check("model", self)

@@ -1,11 +1,10 @@
 //! What is learnt: y = w x, with the loss ½ Σ (w x − y)².
 
 use segue_configs::Config;
+use segue_engine::{Learner, Loss, Turn};
+use segue_kernels::noise::Noise;
+use segue_kernels::{Init, ParameterSpec, Parameters};
 use tch::{Kind, Tensor};
-
-use crate::engine::{Learner, Loss, Turn};
-use crate::noise::Noise;
-use crate::{Init, ParameterSpec, Parameters};
 
 /// The network: one number.
 pub struct Slope {

@@ -6,7 +6,7 @@ use segue_collectives::CollectiveError;
 use segue_configs::exit_code::{of_read, of_write};
 use segue_configs::{ConfigError, advice};
 use segue_data_error::DataError;
-use segue_trainer::TrainError;
+use segue_kernels::TrainError;
 use segue_tuner::TunerError;
 use segue_watch::WatchError;
 use serde_json::{Value, json};
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn advice_has_a_line_and_a_field_of_its_own() {
-        let error = segue_trainer::families::MODELS.load(None, &["train.lane=4".into()]).unwrap_err();
+        let error = segue_families::MODELS.load(None, &["train.lane=4".into()]).unwrap_err();
         let failure = Failure::from(error);
         let message = "unknown key `train.lane` in override `train.lane=4`";
         let text = format!("segue: error on rank 2: {message}\nhint: did you mean `train.lanes`?");

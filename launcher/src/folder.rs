@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use segue_collectives::Communicator;
 use segue_publish::{make_own_folders, write_file};
-use segue_trainer::report::csv_line;
+use segue_report::csv_line;
 use serde_json::Value;
 
 use crate::failure::{CANNOT_CREATE, Failure};

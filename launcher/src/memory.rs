@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use segue_configs::counted;
-use segue_trainer::cost::RankMemory;
+use segue_cost::RankMemory;
 
 use crate::commands::doctor::line_of;
 use crate::failure::{BAD_CONFIG, Failure};

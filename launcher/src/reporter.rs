@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use segue_collectives::Communicator;
 use segue_configs::{Config, counted};
-use segue_trainer::engine::{Event, Labels, LossAs, LossSum, Measures, Outcome, Started, StepReport};
-use segue_trainer::optim::NoiseScale;
+use segue_engine::optim::NoiseScale;
+use segue_engine::{Event, Labels, LossAs, LossSum, Measures, Outcome, Started, StepReport};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;

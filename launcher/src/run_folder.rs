@@ -7,12 +7,10 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use segue_configs::{Config, SinkKind};
+use segue_engine::checkpoint::CHECKPOINTS;
+use segue_kernels::TrainError;
 use segue_publish::{Claim, claim, make_own_folder, open_lock, read_regular_text};
-use segue_trainer::TrainError;
-use segue_trainer::checkpoint::CHECKPOINTS;
-use segue_trainer::report::{
-    CsvFile, EventFile, GoesOn, MetricRow, MetricsFile, MlflowRun, MlflowStore, Sink,
-};
+use segue_report::{CsvFile, EventFile, GoesOn, MetricRow, MetricsFile, MlflowRun, MlflowStore, Sink};
 use segue_watch::DONE_FILE;
 use serde_json::Value;
 use tracing_subscriber::filter::LevelFilter;
@@ -363,7 +361,7 @@ mod tests {
     fn a_run_that_goes_on_is_not_done() {
         let dir = tempfile::tempdir().unwrap();
         let overrides = [format!("run.dir={}", dir.path().display()), "log.tensorboard=false".into()];
-        let config = segue_trainer::families::MODELS.load(None, &overrides).unwrap().config;
+        let config = segue_families::MODELS.load(None, &overrides).unwrap().config;
         let done = dir.path().join(DONE_FILE);
         let mut record = Record::open(&config, 0, 0).unwrap();
         record.finish(false).unwrap();
@@ -388,7 +386,7 @@ mod tests {
     fn a_row_is_known_by_all_but_its_attempt() {
         let dir = tempfile::tempdir().unwrap();
         let overrides = [format!("run.dir={}", dir.path().display())];
-        let config = segue_trainer::families::MODELS.load(None, &overrides).unwrap().config;
+        let config = segue_families::MODELS.load(None, &overrides).unwrap().config;
         let row =
             |attempt: u32, loss: f64| json!({ "kind": "eval", "step": 4, "attempt": attempt, "loss": loss });
         let mut record = Record::open(&config, 0, 0).unwrap();
@@ -404,10 +402,8 @@ mod tests {
     #[test]
     fn an_evaluation_that_is_made_again_is_shown_once() {
         let dir = tempfile::tempdir().unwrap();
-        let config = segue_trainer::families::MODELS
-            .load(None, &[format!("run.dir={}", dir.path().display())])
-            .unwrap()
-            .config;
+        let config =
+            segue_families::MODELS.load(None, &[format!("run.dir={}", dir.path().display())]).unwrap().config;
         let row = json!({ "kind": "train", "step": 4, "loss": 2.5, "lr": 0.1, "grad_norm": null, "tokens_per_s": 9.0, "step_s": 1.0 });
         let scalars = [("train/loss", 2.5), ("train/lr", 0.1), ("speed/tokens_per_s", 9.0)]
             .map(|(tag, v)| (tag.to_string(), v));

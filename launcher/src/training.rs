@@ -9,9 +9,10 @@ use segue_collectives::consensus::{hosts_of_ranks, ranks_beside};
 use segue_collectives::tree::meets_on_hosts;
 use segue_collectives::{Communicator, deadline};
 use segue_configs::Config;
-use segue_trainer::engine::{Event, Outcome};
-use segue_trainer::families::Job;
-use segue_trainer::{Compute, libtorch, missing_kernels};
+use segue_engine::{Event, Outcome};
+use segue_families::missing_kernels;
+use segue_family::Job;
+use segue_kernels::{Compute, libtorch};
 
 use crate::commands::place_among;
 use crate::failure::{BAD_CONFIG, Failure};
@@ -148,7 +149,7 @@ mod tests {
     fn ranks_that_are_far_from_their_neighbours_in_the_tree_are_told_of() {
         let config = |keys: &[&str]| {
             let keys: Vec<String> = keys.iter().map(|key| key.to_string()).collect();
-            segue_trainer::families::MODELS.load(None, &keys).unwrap().config
+            segue_families::MODELS.load(None, &keys).unwrap().config
         };
         let (near, far) = ([0, 0, 2, 2], [0, 1, 0, 1]);
         let loose = ["train.exact=false"];

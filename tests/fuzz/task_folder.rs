@@ -3,9 +3,7 @@
 use std::sync::OnceLock;
 
 use segue_dataloader::{BuildObserver, Preset, TrainingText, train_tokenizer};
-use segue_tasks::{
-    Answer, Records, Target, TaskData, TaskSplits, rank_documents, write_predictions, write_run,
-};
+use segue_tasks::{Answer, Records, Target, TaskData, TaskSplits, rank_documents, write_predictions, write_run};
 use segue_tokenizer::{Tokenizer, TokenizerKind, TrainOptions};
 
 pub struct TaskFolder(tempfile::TempDir);
@@ -39,7 +37,7 @@ impl TaskFolder {
             format!("task.data={}", self.0.path().display()),
             format!("task.skip_bad={skip_bad}"),
         ];
-        let mut config = segue_trainer::families::MODELS.load(None, &set).unwrap().config;
+        let mut config = segue_families::MODELS.load(None, &set).unwrap().config;
         if name == "wnli" {
             config.task.loss = segue_configs::TaskLoss::Margin;
         }

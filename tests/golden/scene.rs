@@ -7,8 +7,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use segue_engine::checkpoint::{first_lane, read_tensors, write_tensors};
 use segue_tests::{ROOT, alone, mpirun, succeed};
-use segue_trainer::checkpoint::{first_lane, read_tensors, write_tensors};
 use serde_json::Value;
 use tch::Tensor;
 use tempfile::TempDir;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Updates of LAMB by the equations of You et al. 2020, algorithm 2, and of NVIDIA's Transformer-XL, in numpy.
 
-  make_lamb_cases.py > trainer/tests/data/lamb.json
+  make_lamb_cases.py > trainer/engine/src/optim/lamb/cases.json
 
 Needs numpy. Each case holds `[optim]`, the weights before, the sums of gradients of each update, what these are divided
 by, and the weights after.

@@ -22,9 +22,8 @@ use segue_cluster::launch::watched::Watched;
 use segue_collectives::Communicator;
 use segue_collectives::simulated::{self, Faults, Link, Simulated};
 use segue_configs::Config;
-use segue_trainer::checkpoint::{CHECKPOINTS, list};
-use segue_trainer::engine::{Event, check_ranks};
-use segue_trainer::families;
+use segue_engine::checkpoint::{CHECKPOINTS, list};
+use segue_engine::{Event, check_ranks};
 use segue_world::{Killed, enter, now, sleep};
 
 use crate::plan::Kind;
@@ -373,9 +372,9 @@ impl Rank {
         if held {
             return self.leave(rank, HELD, Some("segue: error: another job is training"));
         }
-        let trained = (families::of(&config.model).open)(&mut config).and_then(|job| {
+        let trained = (segue_family::of(&config.model).open)(&mut config).and_then(|job| {
             let stop = || self.world.state().processes[self.process].asked;
-            job.train(&config, segue_trainer::Compute::CPU, comm.as_ref(), &stop, &mut |event| {
+            job.train(&config, segue_kernels::Compute::CPU, comm.as_ref(), &stop, &mut |event| {
                 self.hear(event, rank)
             })
         });

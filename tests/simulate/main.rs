@@ -21,24 +21,23 @@ use std::sync::{Mutex, OnceLock};
 use std::thread;
 use std::time::Instant;
 
-use rustix::fs::{CWD, RenameFlags, renameat_with};
-use segue_collectives::local::Local;
-use segue_configs::Config;
-use segue_dataloader::{BuildOptions, Preset, build};
-use segue_publish::clean_up;
-use segue_random::{Draws, Purpose};
-use segue_tests::{files_of, text};
-use segue_trainer::checkpoint::{CHECKPOINTS, list, read_tensors};
-use segue_trainer::families::{self, MODELS};
-use segue_world::enter;
-use tch::Tensor;
-use tempfile::TempDir;
-
 use cluster::{End, Job, run};
 use disk::Disk;
 use plan::{Kind, Plan};
 use plants::{Plant, SEGMENT};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 use schedule::{ProcessState, World};
+use segue_collectives::local::Local;
+use segue_configs::Config;
+use segue_dataloader::{BuildOptions, Preset, build};
+use segue_engine::checkpoint::{CHECKPOINTS, list, read_tensors};
+use segue_families::MODELS;
+use segue_publish::clean_up;
+use segue_random::{Draws, Purpose};
+use segue_tests::{files_of, text};
+use segue_world::enter;
+use tch::Tensor;
+use tempfile::TempDir;
 
 /// Steps of a job.
 const STEPS: u64 = 12;
@@ -62,15 +61,15 @@ struct Scene {
 fn scene() -> &'static Scene {
     static SCENE: OnceLock<Scene> = OnceLock::new();
     SCENE.get_or_init(|| {
-        segue_trainer::libtorch::set_threads(1);
+        segue_kernels::libtorch::set_threads(1);
         let folder = in_memory();
         let input = folder.path().join("text");
         fs::write(&input, text(6_000, 1)).unwrap();
         build(&BuildOptions::new(Preset::Enwik8, vec![input], folder.path().join("corpus")), &()).unwrap();
         let run = folder.path().join("alone");
         let mut config = config(folder.path(), &run);
-        let job = (families::of(&config.model).open)(&mut config).unwrap();
-        job.train(&config, segue_trainer::Compute::CPU, &Local, &|| false, &mut |_| {}).unwrap();
+        let job = (segue_family::of(&config.model).open)(&mut config).unwrap();
+        job.train(&config, segue_kernels::Compute::CPU, &Local, &|| false, &mut |_| {}).unwrap();
         let expected = last_checkpoint(&run);
         Scene { folder, expected }
     })

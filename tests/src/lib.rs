@@ -11,8 +11,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use segue_dataloader::{BuildOptions, Preset, TokenizerChoice, build};
+use segue_engine::checkpoint::read_tensors;
 use segue_tokenizer::{TokenizerKind, TrainOptions};
-use segue_trainer::checkpoint::read_tensors;
 use serde_json::Value;
 use tch::Kind;
 use tempfile::TempDir;

@@ -2,11 +2,12 @@
 
 use segue_collectives::local::Local;
 use segue_configs::{Config, EvalConfig};
+use segue_engine::Engine;
+use segue_kernels::{Parameters, libtorch};
+use segue_language as objective;
+use segue_language::{Batch, Objective};
 use segue_random::{Purpose, Stream};
-use segue_trainer::engine::Engine;
-use segue_trainer::families::language_model::{self as objective, Batch, Objective};
-use segue_trainer::families::transfo_xl::LanguageModel;
-use segue_trainer::{Parameters, libtorch};
+use segue_transfo_xl::LanguageModel;
 use tch::{Kind, Tensor};
 
 /// Tokens of a training segment, and positions of memory while training.
@@ -71,9 +72,9 @@ fn trained(encoding: &[&str], seed: u64, steps: u64) -> (Config, LanguageModel) 
         &steps_key,
     ];
     let overrides: Vec<String> = base.iter().chain(encoding).map(|s| s.to_string()).collect();
-    let config = segue_trainer::families::MODELS.load(None, &overrides).unwrap().config;
+    let config = segue_families::MODELS.load(None, &overrides).unwrap().config;
     let mut engine =
-        Engine::new(&config, objective::build(&config, segue_trainer::Compute::CPU).unwrap(), &Local)
+        Engine::new(&config, objective::build(&config, segue_kernels::Compute::CPU).unwrap(), &Local)
             .unwrap();
     let mut texts = Texts::new(seed);
     for step in 1..=steps {

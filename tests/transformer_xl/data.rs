@@ -6,17 +6,14 @@ use std::fs;
 use std::path::Path;
 
 use segue_collectives::local::Local;
-use segue_dataloader::TokenizerChoice;
 use segue_dataloader::{
     BuildOptions, Corpus, LaneCursor, Lanes, Preset, Segments, SentenceLanes, Split, StreamLanes,
-    TokenStream, build,
+    TokenStream, TokenizerChoice, build,
 };
+use segue_engine::Watch;
+use segue_language::{EvalOptions, Evaluation, Objective, evaluate};
 use segue_tokenizer::{TokenizerKind, TrainOptions};
-use segue_trainer::engine::Watch;
-use segue_trainer::families::language_model::Objective;
-use segue_trainer::families::language_model::{EvalOptions, Evaluation, evaluate};
-use segue_trainer::families::transfo_xl::LanguageModel;
-use segue_trainer::families::transfo_xl::TransfoXlConfig;
+use segue_transfo_xl::{LanguageModel, TransfoXlConfig};
 use tch::{Kind, Tensor};
 
 use crate::tiny::tiny;

@@ -1,9 +1,8 @@
 //! T1 to T5 and T10: the position encodings, each against a naive second way.
 
-use segue_trainer::Parameters;
-use segue_trainer::families::transfo_xl::{AttnType, TransfoXlConfig};
-use segue_trainer::families::transfo_xl::{Encoding, Positions, TransfoXl};
-use segue_trainer::layers::{Memory, relative_shift};
+use segue_kernels::Parameters;
+use segue_layers::{Memory, relative_shift};
+use segue_transfo_xl::{AttnType, Encoding, Positions, TransfoXl, TransfoXlConfig};
 use tch::{Device, Kind, Tensor};
 
 use crate::naive::{Pair, embed, four_terms, layer, sinusoid};

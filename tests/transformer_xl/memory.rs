@@ -1,12 +1,10 @@
 //! T6, T7, T9 and T11: memory, how far it reaches, and which targets count.
 
 use segue_configs::{LossKind, MemoryStart};
-use segue_trainer::engine::Carry;
-use segue_trainer::families::language_model::{Batch, Objective};
-use segue_trainer::families::transfo_xl::LanguageModel;
-use segue_trainer::families::transfo_xl::TransfoXlConfig;
-use segue_trainer::families::transfo_xl::{Segment, TransfoXl};
-use segue_trainer::layers::{Memory, NO_DOCUMENT};
+use segue_kernels::Carry;
+use segue_language::{Batch, Objective};
+use segue_layers::{Memory, NO_DOCUMENT};
+use segue_transfo_xl::{LanguageModel, Segment, TransfoXl, TransfoXlConfig};
 use tch::{Device, Kind, Tensor};
 
 use crate::tiny::{continue_from, difference, model, parameters, run, tiny, tokens};
@@ -166,8 +164,7 @@ fn t07_a_token_reaches_as_far_as_layers_times_memory() {
 fn t09_same_length_shows_the_key_counts_of_both_references() {
     for (mem, query, torch, tensorflow) in [(5, 3, 5, 6), (4, 4, 4, 5), (6, 2, 6, 7)] {
         for (keys, expected) in [(mem, torch), (mem + 1, tensorflow)] {
-            let mask =
-                segue_trainer::layers::attention_mask(query, mem, Some(keys), (Kind::Double, Device::Cpu));
+            let mask = segue_layers::attention_mask(query, mem, Some(keys), (Kind::Double, Device::Cpu));
             let visible = mask.isfinite().sum_dim_intlist(1, false, Kind::Int64);
             assert_eq!(Vec::<i64>::try_from(visible).unwrap(), vec![expected; query as usize]);
         }

@@ -1,8 +1,8 @@
 //! One layer written out pair by pair, with no shift, no batched product and nothing from the code under test but the
 //! weights.
 
-use segue_trainer::Parameters;
-use segue_trainer::families::transfo_xl::TransfoXlConfig;
+use segue_kernels::Parameters;
+use segue_transfo_xl::TransfoXlConfig;
 use tch::{Kind, Tensor};
 
 /// What a score is made of, for one head.

@@ -5,19 +5,17 @@ use std::fs;
 use segue_collectives::local::Local;
 use segue_configs::MemoryStart;
 use segue_dataloader::{BuildOptions, Corpus, Preset, Split, TokenStream, TokenizerChoice, build};
-use segue_tokenizer::{TokenizerKind, TrainOptions};
-use segue_trainer::engine::{Engine, Watch};
-use segue_trainer::evaluation::{
+use segue_decode::Sampling;
+use segue_engine::{Engine, Watch};
+use segue_kernels::{Parameters, libtorch};
+use segue_language::{Batch, EvalOptions, Objective, evaluate};
+use segue_protocols::{
     DynamicOptions, GradientOf, LossGroup, MeanOver, Rule, SampleOptions, SlidingOptions, StatisticsOptions,
     agreement, banded_losses, draw_samples, dynamic_evaluation, fit_line, gradient_statistics,
     recurrent_losses, sliding, truncated_losses,
 };
-use segue_trainer::families::language_model::{Batch, Objective};
-use segue_trainer::families::language_model::{EvalOptions, evaluate};
-use segue_trainer::families::transfo_xl::LanguageModel;
-use segue_trainer::families::transfo_xl::TransfoXlConfig;
-use segue_trainer::generate::Sampling;
-use segue_trainer::{Parameters, families, libtorch};
+use segue_tokenizer::{TokenizerKind, TrainOptions};
+use segue_transfo_xl::{LanguageModel, TransfoXlConfig};
 use tch::{Kind, Tensor};
 
 /// Symbols of the byte corpora here: 'a', 'b', ..
@@ -96,7 +94,7 @@ fn t20_sliding_losses_equal_a_full_recomputation() {
     assert!((result.nats - naive).abs() < 1e-10, "{} {naive}", result.nats);
     // A few positions have whole windows only.
     let few = sliding(&mut model, &stream, SlidingOptions { positions: 5, ..options }, |_, _| {}).unwrap();
-    let places = segue_trainer::evaluation::spread_positions(7..stream.len(), 5);
+    let places = segue_protocols::spread_positions(7..stream.len(), 5);
     let naive: f64 = places.iter().map(|&t| naive_loss(&mut model, &ids(&stream, t - 7, 8))).sum();
     assert!((few.nats - naive).abs() < 1e-10);
 }
@@ -157,8 +155,8 @@ fn t21_the_ratio_of_work_grows_in_proportion_to_attention_length() {
             format!("model.mem_len={mem_len}"),
             format!("train.segment={segment}"),
         ];
-        let config = segue_trainer::families::MODELS.load(None, &overrides).unwrap().config;
-        families::cost(&config, 1).unwrap().forward_flops_per_token.least
+        let config = segue_families::MODELS.load(None, &overrides).unwrap().config;
+        segue_family::cost(&config, 1).unwrap().forward_flops_per_token.least
     };
     let ratio = |l: usize| l as f64 * work(l, 0) / work(64, l);
     let points: Vec<(f64, f64)> = [64, 128, 256, 512].map(|l| (l as f64, ratio(l))).to_vec();
@@ -190,13 +188,10 @@ fn t23_perplexity_falls_at_the_true_lag_and_no_further() {
         "schedule.warmup=20",
         "train.steps=600",
     ];
-    let config = segue_trainer::families::MODELS.load(None, &overrides.map(String::from)).unwrap().config;
-    let mut engine = Engine::new(
-        &config,
-        segue_trainer::families::language_model::build(&config, segue_trainer::Compute::CPU).unwrap(),
-        &Local,
-    )
-    .unwrap();
+    let config = segue_families::MODELS.load(None, &overrides.map(String::from)).unwrap().config;
+    let mut engine =
+        Engine::new(&config, segue_language::build(&config, segue_kernels::Compute::CPU).unwrap(), &Local)
+            .unwrap();
     for step in 1..=600 {
         // Each lane begins at another place of the cycle.
         let rows: Vec<i64> = (0..16).flat_map(|lane| ids(&stream, lane * 37 + step, 7)).collect();
@@ -205,7 +200,7 @@ fn t23_perplexity_falls_at_the_true_lag_and_no_further() {
         engine.step(step, &vec![Batch::new(inputs, targets)]).unwrap();
     }
     let weights = engine.learner.parameters().tensors().iter().map(|t| t.detach().copy()).collect();
-    let parameters = Parameters::from_tensors(families::specs(&config.model), weights, Kind::Float);
+    let parameters = Parameters::from_tensors(segue_language::specs(&config.model), weights, Kind::Float);
     let mut trained = LanguageModel::from_parameters(config.model.get().unwrap(), parameters);
     let targets: Vec<u64> = (100..164).collect();
     let contexts: Vec<u64> = (1..=6).collect();

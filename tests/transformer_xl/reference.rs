@@ -1,16 +1,17 @@
 //! Numbers of public packages: outputs, losses and gradients, and the parameter counts of T13.
 
+use segue_language::specs;
 use segue_tests::reference_models;
-use segue_trainer::families::specs;
-use segue_trainer::families::transfo_xl::TransfoXlConfig;
+use segue_transfo_xl::TransfoXlConfig;
 
 #[test]
 fn reference_numbers_hold_in_every_group() {
     for folder in reference_models("transfo-xl", "transfoxl_tiny") {
-        let groups = segue_trainer::families::language_model::parity(
+        let groups = segue_language::parity(
+            &segue_families::MODELS,
             &folder,
             &folder.join("cases.safetensors"),
-            segue_trainer::Compute::CPU,
+            segue_kernels::Compute::CPU,
         )
         .unwrap();
         assert_eq!(groups.len(), 3 * 5);

@@ -1,7 +1,6 @@
 //! T12 and T13: adaptive softmax and input.
 
-use segue_trainer::families::transfo_xl::TransfoXl;
-use segue_trainer::families::transfo_xl::TransfoXlConfig;
+use segue_transfo_xl::{TransfoXl, TransfoXlConfig};
 use tch::{Device, Kind, Tensor};
 
 use crate::tiny::{difference, model, parameters, run, tiny, tokens};

@@ -1,10 +1,9 @@
 //! Models and texts small enough to look at, in double precision.
 
 use segue_configs::MemoryStart;
-use segue_trainer::Parameters;
-use segue_trainer::families::transfo_xl::TransfoXl;
-use segue_trainer::families::transfo_xl::TransfoXlConfig;
-use segue_trainer::layers::Memory;
+use segue_kernels::Parameters;
+use segue_layers::Memory;
+use segue_transfo_xl::{TransfoXl, TransfoXlConfig};
 use tch::{Kind, Tensor};
 
 /// Words of the tiny models.

@@ -2,14 +2,14 @@
 
 use segue_collectives::local::Local;
 use segue_configs::Config;
+use segue_engine::Engine;
+use segue_engine::optim::{clip_factor, learning_rate};
+use segue_kernels::Parameters;
+use segue_kernels::noise::Noise;
+use segue_language as objective;
+use segue_language::{Batch, Objective};
 use segue_tests::{Workplace, alone, mpirun, succeed};
-use segue_trainer::Parameters;
-use segue_trainer::engine::Engine;
-use segue_trainer::families::language_model::{self as objective, Batch, Objective};
-use segue_trainer::families::transfo_xl::TransfoXl;
-use segue_trainer::families::transfo_xl::TransfoXlConfig;
-use segue_trainer::noise::Noise;
-use segue_trainer::optim::{clip_factor, learning_rate};
+use segue_transfo_xl::{TransfoXl, TransfoXlConfig};
 use tch::{Kind, Tensor};
 
 use crate::tiny::{difference, tiny, tokens};
@@ -50,7 +50,7 @@ fn config(overrides: &[&str]) -> Config {
         "schedule.kind=constant",
     ];
     let all: Vec<String> = base.iter().chain(overrides).map(|s| s.to_string()).collect();
-    segue_trainer::families::MODELS.load(None, &all).unwrap().config
+    segue_families::MODELS.load(None, &all).unwrap().config
 }
 
 fn batch(step: u64) -> Batch {
@@ -65,7 +65,7 @@ fn batch(step: u64) -> Batch {
 fn t18_averaged_weights_are_the_running_mean() {
     let config = config(&["average.start=1"]);
     let mut engine =
-        Engine::new(&config, objective::build(&config, segue_trainer::Compute::CPU).unwrap(), &Local)
+        Engine::new(&config, objective::build(&config, segue_kernels::Compute::CPU).unwrap(), &Local)
             .unwrap();
     let weights = |engine: &Engine<Box<dyn Objective>>| -> Vec<Tensor> {
         engine.learner.parameters().tensors().iter().map(|t| t.detach().to_kind(Kind::Double)).collect()

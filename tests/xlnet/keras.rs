@@ -4,12 +4,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use segue_convert::{ConvertOptions, Target, convert};
+use segue_language::ModelFolder;
+use segue_layers::Memory;
 use segue_tests::SHARED;
-use segue_trainer::convert::{ConvertOptions, Target, convert};
-use segue_trainer::families::language_model::ModelFolder;
-use segue_trainer::families::xlnet::load_xlnet;
-use segue_trainer::families::xlnet::{Sequence, Visibility, Xlnet};
-use segue_trainer::layers::Memory;
+use segue_xlnet::load_xlnet;
+use segue_xlnet::{Sequence, Visibility, Xlnet};
 use tch::{Device, Kind, Tensor};
 
 /// The other program adds 1e-7 to every denominator of attention.
@@ -33,7 +33,7 @@ fn model(source: &Path) -> Xlnet {
         ..ConvertOptions::new(Target::HuggingFace)
     };
     convert(source, &target, &options, |_, _| {}).unwrap();
-    load_xlnet(&ModelFolder::open(&target).unwrap()).unwrap().0
+    load_xlnet(&ModelFolder::open(&segue_families::MODELS, &target).unwrap()).unwrap().0
 }
 
 /// A NumPy array of 8-byte integers or of floats.

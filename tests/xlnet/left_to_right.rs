@@ -4,10 +4,10 @@ use std::fs;
 
 use segue_configs::MemoryStart;
 use segue_dataloader::{BuildOptions, Corpus, Preset, Split, TokenizerChoice, build};
+use segue_language::NextToken;
+use segue_protocols::{agreement, truncated_losses};
 use segue_tokenizer::{TokenizerKind, TrainOptions};
-use segue_trainer::evaluation::{agreement, truncated_losses};
-use segue_trainer::families::language_model::NextToken;
-use segue_trainer::families::xlnet::{AttentionDirection, XlnetConfig};
+use segue_xlnet::{AttentionDirection, XlnetConfig};
 use tch::{Kind, Tensor};
 
 use crate::naive::{self, Scene};

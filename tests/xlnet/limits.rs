@@ -1,9 +1,9 @@
 //! Row X18: what permutation language modelling can learn and denoising cannot (two equal tokens; docs/references.md).
 
 use segue_collectives::local::Local;
-use segue_trainer::engine::Engine;
-use segue_trainer::families::language_model as objective;
-use segue_trainer::libtorch;
+use segue_engine::Engine;
+use segue_kernels::libtorch;
+use segue_language as objective;
 use tch::Kind;
 
 use crate::losses::{batch, small, uniform};
@@ -18,7 +18,7 @@ fn pair_loss(kind: &str) -> f64 {
     libtorch::set_threads(1);
     let config = small(&[&format!("objective.kind={kind}")]);
     let mut engine =
-        Engine::new(&config, objective::build(&config, segue_trainer::Compute::CPU).unwrap(), &Local)
+        Engine::new(&config, objective::build(&config, segue_kernels::Compute::CPU).unwrap(), &Local)
             .unwrap();
     let make = |step| {
         let words = uniform(1, step, 32, VOCABULARY);

@@ -2,10 +2,11 @@
 
 use segue_collectives::local::Local;
 use segue_configs::Config;
+use segue_engine::Engine;
+use segue_kernels::libtorch;
+use segue_language as objective;
+use segue_language::{Batch, Pairs};
 use segue_random::{Purpose, Stream};
-use segue_trainer::engine::Engine;
-use segue_trainer::families::language_model::{self as objective, Batch, Pairs};
-use segue_trainer::libtorch;
 use tch::{Kind, Tensor};
 
 /// Length of sequences; their first half is reused text.
@@ -34,7 +35,7 @@ pub fn small(keys: &[&str]) -> Config {
         "schedule.kind=constant",
     ];
     let all: Vec<String> = base.iter().chain(keys).map(|key| key.to_string()).collect();
-    segue_trainer::families::MODELS.load(None, &all).unwrap().config
+    segue_families::MODELS.load(None, &all).unwrap().config
 }
 
 /// A batch whose targets are at positions 5 and 6, in an order that `first_is_5` gives for each lane.
@@ -80,7 +81,7 @@ fn x15_the_loss_is_a_weighted_sum_and_padding_adds_nothing() {
     libtorch::set_threads(1);
     for kind in ["permutation", "denoising"] {
         let config = small(&[&format!("objective.kind={kind}")]);
-        let objective = objective::build(&config, segue_trainer::Compute::CPU).unwrap();
+        let objective = objective::build(&config, segue_kernels::Compute::CPU).unwrap();
         let memory = objective.memory_start(32);
         let mut padded = noise_batch(1);
         let each = objective.score(&padded, &memory).nll;
@@ -115,7 +116,7 @@ fn x15_probabilities_come_from_the_tied_embedding_and_a_bias() {
 fn x16_denoising_predicts_targets_independently() {
     libtorch::set_threads(1);
     let config = small(&["objective.kind=denoising"]);
-    let objective = objective::build(&config, segue_trainer::Compute::CPU).unwrap();
+    let objective = objective::build(&config, segue_kernels::Compute::CPU).unwrap();
     let memory = objective.memory_start(32);
     let mut batch = noise_batch(2);
     let before = objective.score(&batch, &memory).nll;
@@ -138,7 +139,7 @@ fn accuracy(make: impl Fn(u64) -> Batch, steps: u64) -> f64 {
     libtorch::set_threads(1);
     let config = small(&["objective.next_sentence=1.0"]);
     let mut engine =
-        Engine::new(&config, objective::build(&config, segue_trainer::Compute::CPU).unwrap(), &Local)
+        Engine::new(&config, objective::build(&config, segue_kernels::Compute::CPU).unwrap(), &Local)
             .unwrap();
     for step in 1..=steps {
         engine.step(step, &vec![make(step)]).unwrap();

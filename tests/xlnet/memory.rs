@@ -1,9 +1,8 @@
 //! Rows X10 and X11: what the memory holds, and who sees which half.
 
 use segue_configs::MemoryStart;
-use segue_trainer::families::xlnet::XlnetConfig;
-use segue_trainer::families::xlnet::{Sequence, Visibility, Xlnet};
-use segue_trainer::layers::Memory;
+use segue_layers::Memory;
+use segue_xlnet::{Sequence, Visibility, Xlnet, XlnetConfig};
 use tch::Tensor;
 
 use crate::naive::{Scene, forward};

@@ -1,8 +1,8 @@
 //! XLNet written out pair by pair, with no shift, no batched product and nothing from the code under test but the
 //! weights: the full layer of Yang et al. 2019, appendix.
 
-use segue_trainer::Parameters;
-use segue_trainer::families::xlnet::XlnetConfig;
+use segue_kernels::Parameters;
+use segue_xlnet::XlnetConfig;
 use tch::{Kind, Tensor};
 
 /// What the model reads, one lane of it.

@@ -1,9 +1,8 @@
 //! Rows X12 to X14: relative positions to both sides, text read backwards, relative segments.
 
-use segue_trainer::Parameters;
-use segue_trainer::families::xlnet::{AttentionDirection, XlnetConfig};
-use segue_trainer::families::xlnet::{Sequence, States, Visibility, Xlnet};
-use segue_trainer::layers::Memory;
+use segue_kernels::Parameters;
+use segue_layers::Memory;
+use segue_xlnet::{AttentionDirection, Sequence, States, Visibility, Xlnet, XlnetConfig};
 use tch::{Kind, Tensor};
 
 use crate::naive::{Scene, forward};

@@ -1,8 +1,7 @@
 //! Rows X4 to X9: who sees whom, and what follows from it.
 
 use segue_random::{Purpose, Stream};
-use segue_trainer::families::xlnet::XlnetConfig;
-use segue_trainer::families::xlnet::{Sequence, Visibility, Xlnet};
+use segue_xlnet::{Sequence, Visibility, Xlnet, XlnetConfig};
 use tch::{Kind, Tensor};
 
 use crate::tiny::{
@@ -233,7 +232,7 @@ fn x08_predictions_of_some_positions_are_those_rows_of_predicting_all() {
 fn x09_content_has_the_same_bits_with_and_without_predictions() {
     let config = tiny();
     let single = Xlnet::specs(&config);
-    let parameters = segue_trainer::Parameters::initialise(single, 5, Kind::Float);
+    let parameters = segue_kernels::Parameters::initialise(single, 5, Kind::Float);
     let model = Xlnet::new(&config, &parameters);
     let (ids, ranks, targets) = (tokens(9), row(&order(9, 1)), row(&[1, 4]));
     let visibility = Visibility::Ranks { ranks: &ranks, halves_at: 4 };

@@ -1,11 +1,10 @@
 //! Models and texts small enough to look at, in double precision.
 
 use segue_configs::MemoryStart;
+use segue_kernels::Parameters;
+use segue_layers::Memory;
 use segue_random::{Purpose, Stream};
-use segue_trainer::Parameters;
-use segue_trainer::families::xlnet::XlnetConfig;
-use segue_trainer::families::xlnet::{LeftToRight, Sequence, States, Visibility, Xlnet};
-use segue_trainer::layers::Memory;
+use segue_xlnet::{LeftToRight, Sequence, States, Visibility, Xlnet, XlnetConfig};
 use tch::{Device, Kind, Tensor};
 
 /// Words of the tiny models.
@@ -31,7 +30,7 @@ pub fn tiny() -> XlnetConfig {
 
 /// Fresh weights for a configuration; the output's bias too is drawn.
 pub fn parameters(config: &XlnetConfig) -> Parameters {
-    segue_trainer::libtorch::set_threads(1);
+    segue_kernels::libtorch::set_threads(1);
     let specs = Xlnet::specs(config);
     let drawn = Parameters::initialise(specs.clone(), 5, Kind::Double);
     let values =

@@ -2,8 +2,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use segue_configs::counted;
-use segue_trainer::checkpoint::{self, CHECKPOINTS};
-use segue_trainer::families::language_model;
+use segue_engine::checkpoint::{self, CHECKPOINTS};
 use serde_json::{Value, json};
 
 use super::at_least_one;
@@ -37,7 +36,9 @@ pub fn run(args: AverageArgs, out: &Output) -> Result<Value, Failure> {
         None => args.sources,
         Some(run) => newest(run, args.last)?,
     };
-    language_model::average(&sources, &args.output)?.iter().for_each(|note| out.line(note));
+    segue_language::average(&segue_families::MODELS, &sources, &args.output)?
+        .iter()
+        .for_each(|note| out.line(note));
     out.line(&format!(
         "the mean of {} is in {}",
         counted(sources.len(), "checkpoint"),

@@ -8,8 +8,7 @@ use std::process::Command;
 
 use segue_cluster::pool::{Ended, Runner};
 use segue_configs::{Config, advice};
-use segue_trainer::families;
-use segue_trainer::report::read_metrics;
+use segue_report::read_metrics;
 use serde_json::{Value, json};
 
 use crate::failure::{BUG, Failure, PREEMPTED, text_of};
@@ -134,7 +133,7 @@ pub fn training(recipe: &Path, overrides: Vec<String>, run: &Path) -> Result<Vec
 
 /// The fingerprint of a configuration's data.
 pub fn fingerprint(config: &Config) -> Result<String, Failure> {
-    Ok((families::of(&config.model).open)(&mut config.clone())?.data())
+    Ok((segue_family::of(&config.model).open)(&mut config.clone())?.data())
 }
 
 /// What a run computes: its configuration without what does not count, and the fingerprint of its corpus in place of the path.
@@ -202,7 +201,7 @@ mod tests {
 
     fn key_of(keys: &[&str]) -> String {
         let overrides: Vec<String> = keys.iter().map(|k| k.to_string()).collect();
-        key(&essence(&segue_trainer::families::MODELS.load(None, &overrides).unwrap().config, "corpus"))
+        key(&essence(&segue_families::MODELS.load(None, &overrides).unwrap().config, "corpus"))
     }
 
     #[test]

@@ -3,12 +3,12 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use segue_configs::counted;
-use segue_trainer::convert::{
+use segue_convert::{
     CheckedPart, CheckedText, ConvertOptions, RecurrentLayout, Report, Target, TensorFlowHead, check_text,
     check_vacant, convert,
 };
-use segue_trainer::families::language_model::parity;
-use segue_trainer::families::task::extract_task;
+use segue_language::parity;
+use segue_task::extract_task;
 use serde_json::{Value, json};
 
 use crate::failure::{CHECK_FAILED, Failure, NO_INPUT, USAGE};
@@ -142,7 +142,7 @@ impl Checks {
 
 /// Converts, prints the account and checks the result.
 pub fn run(args: ConvertArgs, out: &Output) -> Result<Value, Failure> {
-    segue_trainer::libtorch::set_threads(1);
+    segue_kernels::libtorch::set_threads(1);
     if let Some(task) = &args.task {
         return take_task(&args.source, task, &args.target, out);
     }
@@ -181,7 +181,7 @@ pub fn run(args: ConvertArgs, out: &Output) -> Result<Value, Failure> {
 /// Takes one task out of a model of several.
 fn take_task(source: &Path, task: &str, target: &Path, out: &Output) -> Result<Value, Failure> {
     check_vacant(target)?;
-    let head = extract_task(source, task, target)?;
+    let head = extract_task(&segue_families::MODELS, source, task, target)?;
     out.line(&format!("the head for {task} on its encoder: {}", target.display()));
     Ok(json!({ "output": target, "task": head.task, "labels": head.labels }))
 }
@@ -198,7 +198,7 @@ fn check(
 ) -> Result<bool, Failure> {
     let mut holds = true;
     if let Some(cases) = &checks.cases {
-        let groups = parity(target, cases, segue_trainer::Compute::CPU)?;
+        let groups = parity(&segue_families::MODELS, target, cases, segue_kernels::Compute::CPU)?;
         let worst = groups.iter().map(|group| group.error).fold(0.0, f64::max);
         let all = groups.iter().all(|group| group.holds());
         let verdict = if all { "holds" } else { "FAILS" };

@@ -1,8 +1,7 @@
 //! `segue pretrain --dry-run`: the cost of a recipe, next to its published figures.
 
 use segue_configs::{Config, PublishedConfig, RateScale, counted};
-use segue_trainer::cost::{Bounds, Cost};
-use segue_trainer::families;
+use segue_cost::{Bounds, Cost};
 use serde_json::{Value, json};
 
 use crate::failure::{CHECK_FAILED, Failure};
@@ -14,8 +13,8 @@ const GIB: f64 = (1u64 << 30) as f64;
 /// Prints the cost of `config` on `ranks` ranks. Exit code 1 where the recipe publishes an exact number of
 /// parameters and the model has another.
 pub fn run(mut config: Config, ranks: usize, out: &Output) -> Result<Value, Failure> {
-    (families::of(&config.model).fit)(&mut config)?;
-    let cost = families::cost(&config, ranks)?;
+    (segue_family::of(&config.model).fit)(&mut config)?;
+    let cost = segue_family::cost(&config, ranks)?;
     let published = &config.published;
     let differs = published.parameters != 0 && published.parameters != cost.parameters;
     for line in describe(&cost, published).into_iter().chain(large_batch(&config)) {

@@ -40,9 +40,10 @@ use segue_collectives::Communicator;
 use segue_collectives::consensus::ranks_of_host;
 use segue_configs::{DeviceKind, Products, advice};
 use segue_data_error::DataError;
-use segue_trainer::cards::Source;
-use segue_trainer::families::language_model::ModelFolder;
-use segue_trainer::{Compute, card_sources, missing_kernels};
+use segue_families::{card_sources, missing_kernels};
+use segue_kernels::Compute;
+use segue_kernels::cards::Source;
+use segue_language::ModelFolder;
 use serde_json::{Value, json};
 
 use crate::failure::{BAD_CONFIG, Failure, IO_FAILED};
@@ -95,7 +96,7 @@ impl From<PrecisionArg> for Products {
 
 /// Opens a model folder, and says which one it is where a run was named.
 fn open_model(path: &Path, out: &Output) -> Result<ModelFolder, Failure> {
-    let folder = ModelFolder::open(path)?;
+    let folder = ModelFolder::open(&segue_families::MODELS, path)?;
     folder.notes.iter().for_each(|note| out.line(note));
     Ok(folder)
 }

@@ -1,8 +1,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use segue_trainer::Compute;
-use segue_trainer::families::language_model::parity;
+use segue_kernels::Compute;
+use segue_language::parity;
 use serde_json::{Value, json};
 
 use super::{DeviceArg, told_kernels};
@@ -31,8 +31,8 @@ pub struct ParityArgs {
 /// Prints the largest relative error of each group of tensors.
 pub fn run(args: ParityArgs, out: &Output) -> Result<Value, Failure> {
     let compute = Compute::choose(args.device.into(), 0)?;
-    segue_trainer::libtorch::set_threads(1);
-    let groups = parity(&args.model, &args.cases, compute)?;
+    segue_kernels::libtorch::set_threads(1);
+    let groups = parity(&segue_families::MODELS, &args.model, &args.cases, compute)?;
     out.line(&format!("{:26} {:>8} {:>10} {:>8}", "group", "tensors", "error", "limit"));
     for group in &groups {
         let verdict = if group.holds() { String::new() } else { format!("  FAILS at {}", group.worst) };

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::Args;
 use segue_configs::counted;
 use segue_graph::{SparseRows, read_index};
-use segue_trainer::families::planetoid::{Material, Prediction, Predictor, write_embeddings};
-use segue_trainer::metrics::{accuracy, mean_silhouette};
-use segue_trainer::report::{ScatterChart, TsneOptions, csv_line, tsne};
+use segue_measure::{accuracy, mean_silhouette};
+use segue_planetoid::{Material, Prediction, Predictor, write_embeddings};
+use segue_report::{ScatterChart, TsneOptions, csv_line, tsne};
 use serde_json::{Value, json};
 
 use super::child::write_whole;
@@ -61,8 +61,8 @@ pub fn run(args: &PredictArgs, json: bool, out: &Output) -> Result<Value, Failur
     {
         args.force.allow(path.as_deref(), option)?;
     }
-    segue_trainer::libtorch::set_threads(1);
-    let predictor = Predictor::open(&args.model)?;
+    segue_kernels::libtorch::set_threads(1);
+    let predictor = Predictor::open(&segue_families::MODELS, &args.model)?;
     predictor.passed_over.iter().for_each(|why| out.line(&format!("skipped: {why}")));
     let mut result = json!({ "model": predictor.path });
     let predictions = match &args.features {

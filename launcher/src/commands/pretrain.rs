@@ -3,8 +3,7 @@ use std::path::PathBuf;
 use clap::Args;
 use segue_collectives::Communicator;
 use segue_configs::Config;
-use segue_trainer::engine::Outcome;
-use segue_trainer::families;
+use segue_engine::Outcome;
 use serde_json::{Value, json};
 
 use super::{at_least_one, dry_run, print_text};
@@ -45,7 +44,7 @@ pub struct PretrainArgs {
 
 /// Trains, and reports to stderr, `metrics.jsonl`, TensorBoard and logs.
 pub fn run(args: PretrainArgs, json: bool, comm: &dyn Communicator, out: &Output) -> Result<Value, Failure> {
-    let loaded = families::MODELS.load(args.config.as_deref(), &args.overrides)?;
+    let loaded = segue_families::MODELS.load(args.config.as_deref(), &args.overrides)?;
     if args.print_config {
         if comm.rank() == 0 && !json {
             print_text(loaded.render().as_bytes())?;
@@ -62,7 +61,7 @@ pub fn run(args: PretrainArgs, json: bool, comm: &dyn Communicator, out: &Output
     }
     check_run_dir(config.run.dir.as_ref())?;
     let place = Place::find(&config, comm)?;
-    let job = (families::of(&config.model).open)(&mut config)?;
+    let job = (segue_family::of(&config.model).open)(&mut config)?;
     let unnamed = job.names().and_then(|names| config.model.unnamed_rows(names));
     unnamed.iter().for_each(|note| out.line(note));
     let training = Training::begin(place, &config, &*job, comm, out)?;

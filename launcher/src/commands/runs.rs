@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use segue_collectives::printable_name;
-use segue_trainer::checkpoint::CHECKPOINTS;
+use segue_engine::checkpoint::CHECKPOINTS;
 use segue_watch::{RunState, Runs, now};
 use serde_json::{Value, json};
 

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use clap::{Command, Parser};
 use segue_configs::reference::sections;
+use segue_families::MODELS;
 use segue_tests::ROOT;
-use segue_trainer::families::MODELS;
 
 use super::{commands, program};
 use crate::Cli;

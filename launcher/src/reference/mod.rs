@@ -27,10 +27,7 @@ const WIDTH: usize = 100;
 fn regions() -> BTreeMap<String, String> {
     let mut all = BTreeMap::from([
         ("commands".to_string(), commands::overview(&program())),
-        (
-            "keys".to_string(),
-            keys::sections(&segue_configs::reference::sections(&segue_trainer::families::MODELS)),
-        ),
+        ("keys".to_string(), keys::sections(&segue_configs::reference::sections(&segue_families::MODELS))),
         ("sweep file".to_string(), keys::tables(&segue_configs::reference::sweep_sections())),
         ("study file".to_string(), keys::tables(&segue_configs::reference::study_sections())),
     ]);

@@ -1,9 +1,10 @@
 //! A model folder's `config.json`.
 #![no_main]
 
-use segue_trainer::families::transfo_xl::TransfoXlConfig;
-use segue_trainer::families::xlnet::XlnetConfig;
-use segue_trainer::families::{MODELS, language};
+use segue_transfo_xl::TransfoXlConfig;
+use segue_xlnet::XlnetConfig;
+use segue_families::MODELS;
+use segue_language::language;
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
     let Ok(model) = MODELS.from_hugging_face(text, "fuzz") else { return };

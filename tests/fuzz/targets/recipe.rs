@@ -1,7 +1,7 @@
 //! A recipe and an override.
 #![no_main]
 
-use segue_trainer::families::MODELS;
+use segue_families::MODELS;
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();

@@ -1,7 +1,7 @@
 //! Files of the PyTorch programs with recurrent language models: what belongs to which part, sizes, rates, and what has no equal here.
 #![no_main]
 
-use segue_trainer::convert::inspect;
+use segue_convert::inspect;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();

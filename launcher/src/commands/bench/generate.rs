@@ -1,9 +1,9 @@
 use std::time::Instant;
 
 use clap::Args;
-use segue_trainer::families::MODELS;
-use segue_trainer::families::language_model::fresh_next_token;
-use segue_trainer::generate::{Sampling, Texts};
+use segue_decode::{Sampling, Texts};
+use segue_families::MODELS;
+use segue_language::fresh_next_token;
 use serde_json::{Value, json};
 
 use super::peak_rss_mb;
@@ -59,8 +59,8 @@ pub fn run(args: &GenerateArgs, out: &Output) -> Result<Value, Failure> {
         format!("model.mem_len={}", args.mem_len),
     ];
     let config = MODELS.load(None, &overrides)?.config;
-    segue_trainer::libtorch::set_threads(args.threads);
-    segue_trainer::libtorch::keep_freed_memory();
+    segue_kernels::libtorch::set_threads(args.threads);
+    segue_kernels::libtorch::keep_freed_memory();
     let model = fresh_next_token(&config.model, config.train.seed)?;
     let sampling = Sampling { top_k: args.top_k, ..Sampling::ALL };
     let prompts = vec![&[0i64][..]; args.lanes];

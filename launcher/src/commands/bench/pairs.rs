@@ -70,5 +70,5 @@ fn configure(args: &PairsArgs) -> Result<Config, Failure> {
         format!("model.reuse_len={}", args.segment / 2),
     ];
     keys.extend_from_slice(&args.overrides);
-    Ok(segue_trainer::families::MODELS.load(None, &keys)?.config)
+    Ok(segue_families::MODELS.load(None, &keys)?.config)
 }

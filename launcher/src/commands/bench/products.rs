@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use clap::Args;
 use segue_collectives::Communicator;
-use segue_trainer::libtorch::speed::{Shape, multiplications};
+use segue_kernels::libtorch::speed::{Shape, multiplications};
 use serde_json::{Value, json};
 
 use crate::commands::at_least_one;
@@ -43,8 +43,8 @@ fn shape(text: &str) -> Result<Shape, String> {
 
 /// Times matrix products on all ranks at once, which is what their steps compete for.
 pub fn run(args: &ProductsArgs, comm: &dyn Communicator, out: &Output) -> Result<Value, Failure> {
-    segue_trainer::libtorch::set_threads(args.threads);
-    segue_trainer::libtorch::keep_freed_memory();
+    segue_kernels::libtorch::set_threads(args.threads);
+    segue_kernels::libtorch::keep_freed_memory();
     let shapes = if args.shapes.is_empty() { &SHAPES[..] } else { &args.shapes };
     let bar = out.progress((multiplications().len() * shapes.len()) as u64, Unit::Steps, "bench");
     let mut rows = Vec::new();

@@ -4,10 +4,9 @@ use std::time::Instant;
 use clap::{Args, ValueEnum};
 use segue_collectives::{Communicator, Slowed};
 use segue_configs::{CollectivesKind, Config, Products};
-use segue_trainer::engine::Engine;
-use segue_trainer::families;
-use segue_trainer::families::language_model::{Frequencies, build, random_batch};
-use segue_trainer::report::median;
+use segue_engine::Engine;
+use segue_language::{Frequencies, build, random_batch};
+use segue_report::median;
 use serde_json::{Value, json};
 
 use super::peak_rss_mb;
@@ -129,9 +128,9 @@ pub fn run(args: &StepArgs, comm: &dyn Communicator, out: &Output) -> Result<Val
         overrides.push(format!("train.bucket_bytes={WHOLE_MODEL}"));
     }
     overrides.extend_from_slice(&args.overrides);
-    let mut config = families::MODELS.load(args.config.as_deref(), &overrides)?.config;
-    families::language(&config.model)?;
-    (families::of(&config.model).fit)(&mut config)?;
+    let mut config = segue_families::MODELS.load(args.config.as_deref(), &overrides)?.config;
+    segue_families::language(&config.model)?;
+    (segue_family::of(&config.model).fit)(&mut config)?;
     if let Some(precision) = args.precision {
         let Products { precision, tf32 } = precision.into();
         (config.train.precision, config.train.tf32) = (precision, tf32);
@@ -140,8 +139,8 @@ pub fn run(args: &StepArgs, comm: &dyn Communicator, out: &Output) -> Result<Val
         add_up_on_hosts(&mut config)?;
     }
     let compute = compute.allow_tf32(config.train.tf32);
-    segue_trainer::libtorch::set_threads(args.sizes.threads);
-    segue_trainer::libtorch::keep_freed_memory();
+    segue_kernels::libtorch::set_threads(args.sizes.threads);
+    segue_kernels::libtorch::keep_freed_memory();
     let words = if args.zipf { Frequencies::Zipf } else { Frequencies::Uniform };
     let total = args.sizes.warmup + args.sizes.steps;
     let draw = |step| vec![random_batch(&config, words, comm.rank(), step).to(compute.device())];
@@ -197,7 +196,7 @@ fn add_up_on_hosts(config: &mut Config) -> Result<(), Failure> {
 
 /// Weights, gradients, moments and memory of segments on each rank: what is there whether a step is under way or not.
 fn state_mb(config: &Config, ranks: usize) -> Result<f64, Failure> {
-    let memory = families::cost(config, ranks)?.memory_per_rank;
+    let memory = segue_family::cost(config, ranks)?.memory_per_rank;
     Ok((memory.total().least - memory.activations.least) / (1 << 20) as f64)
 }
 
@@ -209,7 +208,7 @@ mod tests {
     fn a_slower_link_is_one_between_hosts() {
         let config = |kind: &str| {
             let overrides = [format!("train.collectives={kind}")];
-            families::MODELS.load(None, &overrides).unwrap().config
+            segue_families::MODELS.load(None, &overrides).unwrap().config
         };
         for kind in ["auto", "host"] {
             let mut config = config(kind);

@@ -2,13 +2,13 @@ use std::time::Instant;
 
 use clap::Args;
 use segue_collectives::Communicator;
+use segue_engine::{Engine, Learner, Loss, Turn};
+use segue_kernels::Parameters;
+use segue_kernels::noise::Noise;
 use segue_random::{Purpose, Stream};
+use segue_report::median;
+use segue_task::{HeadSpec, TaskModel};
 use segue_tasks::{Example, Kind, Sequence, Target};
-use segue_trainer::Parameters;
-use segue_trainer::engine::{Engine, Learner, Loss, Turn};
-use segue_trainer::families::task::{HeadSpec, TaskModel};
-use segue_trainer::noise::Noise;
-use segue_trainer::report::median;
 use serde_json::{Value, json};
 
 use super::sizes::SizeArgs;
@@ -50,9 +50,9 @@ pub fn run(args: &TaskArgs, comm: &dyn Communicator, out: &Output) -> Result<Val
         format!("train.lanes={}", args.micro_batch * comm.world_size()),
         format!("train.micro_batch={}", args.micro_batch),
     ]);
-    let config = segue_trainer::families::MODELS.load_over(base, None, &overrides)?.config;
-    segue_trainer::libtorch::set_threads(args.sizes.threads);
-    segue_trainer::libtorch::keep_freed_memory();
+    let config = segue_families::MODELS.load_over(base, None, &overrides)?.config;
+    segue_kernels::libtorch::set_threads(args.sizes.threads);
+    segue_kernels::libtorch::keep_freed_memory();
     let labels = ["0", "1"].map(String::from).to_vec();
     let heads =
         [HeadSpec { task: "bench".into(), kind: Kind::Classification, labels, summary: Default::default() }];

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use segue_configs::counted;
 use segue_dataloader::Corpus;
-use segue_trainer::cards::Compiler;
-use segue_trainer::engine;
-use segue_trainer::libtorch;
-use segue_trainer::libtorch::device::{self, Cards, NoCard};
-use segue_trainer::libtorch::speed::multiplications;
+use segue_engine as engine;
+use segue_kernels::cards::Compiler;
+use segue_kernels::libtorch;
+use segue_kernels::libtorch::device::{self, Cards, NoCard};
+use segue_kernels::libtorch::speed::multiplications;
 
 use super::{Finding, State};
 use crate::memory::{HostMemory, gib};

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use segue_collectives::{CollectiveError, Communicator};
-use segue_trainer::engine;
+use segue_engine as engine;
 use serde::{Deserialize, Serialize};
 
 use super::host::{CORPUS, PRODUCTS};

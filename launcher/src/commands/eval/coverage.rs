@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use clap::Args;
 use segue_configs::Config;
 use segue_dataloader::{Batch, Corpus, LaneCursor, Lanes, PairLanes};
-use segue_trainer::evaluation::{Coverage, Factorised, MAX_ORDERS};
+use segue_protocols::{Coverage, Factorised, MAX_ORDERS};
 use serde_json::{Value, json};
 
 use super::SplitName;
@@ -81,7 +81,7 @@ fn configure(args: &CoverageArgs) -> Result<Config, Failure> {
         ["train.lanes=1", "train.micro_batch=1", "pairs.bidirectional=false", "pairs.draws=same"]
             .map(String::from),
     );
-    Ok(segue_trainer::families::MODELS.load(None, &keys)?.config)
+    Ok(segue_families::MODELS.load(None, &keys)?.config)
 }
 
 /// One sequence with all its orders, from batches of one lane that differ in nothing else.
@@ -100,7 +100,7 @@ fn factorised(batches: &[Batch], reused: usize, special: &[i64]) -> Factorised {
     }
 }
 
-fn row(covered: &segue_trainer::evaluation::Covered, orders: usize, out: &Output) -> Value {
+fn row(covered: &segue_protocols::Covered, orders: usize, out: &Output) -> Value {
     let [bert, one, ever, left] = covered.shares(orders);
     let percent = |share: f64| format!("{:.2} %", 100.0 * share);
     out.line(&format!(

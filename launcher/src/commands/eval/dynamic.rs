@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use clap::Args;
 use segue_collectives::Communicator;
 use segue_dataloader::{Split, TokenStream};
-use segue_trainer::engine::Watch;
-use segue_trainer::evaluation::{
+use segue_engine::Watch;
+use segue_language::Evaluation;
+use segue_protocols::{
     AfterPasses, DynamicOptions, Passes, Rule, StatisticsOptions, dynamic_passes, dynamic_trials,
     gradient_statistics,
 };
-use segue_trainer::families::language_model::Evaluation;
 use serde_json::{Value, json};
 
 use self::grid::Grid;

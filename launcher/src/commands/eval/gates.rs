@@ -1,7 +1,7 @@
 use clap::Args;
 use segue_collectives::Communicator;
-use segue_trainer::engine::Watch;
-use segue_trainer::evaluation::gate_moments;
+use segue_engine::Watch;
+use segue_protocols::gate_moments;
 use serde_json::{Value, json};
 
 use super::subject::SubjectArgs;

@@ -2,8 +2,8 @@
 
 use segue_collectives::Communicator;
 use segue_configs::{Config, DataOrder, EvalConfig};
-use segue_trainer::engine::Watch;
-use segue_trainer::families::language_model::{ModelFolder, Objective, Validation};
+use segue_engine::Watch;
+use segue_language::{ModelFolder, Objective, Validation};
 use serde_json::Value;
 
 use super::subject::Subject;

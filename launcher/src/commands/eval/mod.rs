@@ -21,11 +21,9 @@ use clap::{Args, Subcommand, ValueEnum};
 use segue_collectives::Communicator;
 use segue_configs::{DocumentEnd, EvalConfig, ModelConfig};
 use segue_dataloader::{Corpus, Documents, Split, TokenStream};
-use segue_trainer::engine::Watch;
-use segue_trainer::families::language;
-use segue_trainer::families::language_model::Objective;
-use segue_trainer::families::language_model::{EvalOptions, Evaluation, evaluate};
-use segue_trainer::families::language_model::{ModelFolder, load_objective};
+use segue_engine::Watch;
+use segue_families::language;
+use segue_language::{EvalOptions, Evaluation, ModelFolder, Objective, evaluate, load_objective};
 use serde_json::{Value, json};
 
 use self::subject::{Subject, TextArgs};

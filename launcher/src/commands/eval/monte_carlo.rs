@@ -2,11 +2,11 @@ use clap::{Args, ValueEnum};
 use segue_collectives::Communicator;
 use segue_configs::counted;
 use segue_dataloader::Split;
-use segue_trainer::engine::Watch;
-use segue_trainer::evaluation::{
+use segue_engine::Watch;
+use segue_language::Evaluation;
+use segue_protocols::{
     AfterPasses, Mean, MonteCarloOptions, Passes, USUAL_TOKENS, Walk, best, monte_carlo, token_losses,
 };
-use segue_trainer::families::language_model::Evaluation;
 use serde_json::{Value, json};
 
 use super::AttentionArgs;

@@ -6,9 +6,8 @@ use clap::{Args, ValueEnum};
 use segue_collectives::Communicator;
 use segue_configs::Config;
 use segue_dataloader::{Corpus, Split};
-use segue_trainer::engine::Watch;
-use segue_trainer::families::language_model::{ModelFolder, load_objective};
-use segue_trainer::families::language_model::{PairValidation, Sources};
+use segue_engine::Watch;
+use segue_language::{ModelFolder, PairValidation, Sources, load_objective};
 use serde_json::{Value, json};
 
 use super::{DocumentEndName, EvalArgs, check_tokenizer};

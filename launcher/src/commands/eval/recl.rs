@@ -1,11 +1,11 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use segue_trainer::evaluation::{
+use segue_protocols::{
     DEFAULT_THRESHOLD, LossCache, LossGroup, contexts_between, drawn_positions, truncated_losses,
     weights_fingerprint,
 };
-use segue_trainer::report::{LineChart, Point, Series};
+use segue_report::{LineChart, Point, Series};
 use serde_json::{Value, json};
 
 use super::subject::{Subject, TextArgs};

@@ -3,8 +3,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use segue_collectives::Communicator;
 use segue_configs::counted;
-use segue_trainer::engine::Watch;
-use segue_trainer::evaluation::{recovery, token_losses};
+use segue_engine::Watch;
+use segue_protocols::{recovery, token_losses};
 use serde_json::{Value, json};
 
 use super::subject::{Subject, TextArgs};

@@ -1,5 +1,5 @@
 use clap::Args;
-use segue_trainer::evaluation::{SlidingOptions, sliding};
+use segue_protocols::{SlidingOptions, sliding};
 use serde_json::{Value, json};
 
 use super::subject::SubjectArgs;

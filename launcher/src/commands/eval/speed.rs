@@ -2,10 +2,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 use segue_configs::ModelConfig;
-use segue_trainer::evaluation::{SpeedOptions, SpeedPoint, SpeedReport, THESIS_RATIOS, speed};
-use segue_trainer::families;
-use segue_trainer::families::language_model::{NextToken, fresh_next_token, load_next_token};
-use segue_trainer::report::{LineChart, Point, Series};
+use segue_language::{NextToken, fresh_next_token, load_next_token};
+use segue_protocols::{SpeedOptions, SpeedPoint, SpeedReport, THESIS_RATIOS, speed};
+use segue_report::{LineChart, Point, Series};
 use serde_json::{Value, json};
 
 use crate::commands::{at_least_one, not_negative, open_model, some_length};
@@ -58,11 +57,11 @@ pub struct SpeedArgs {
 
 /// Measures both protocols, prints a table, and writes it down where asked.
 pub fn run(args: SpeedArgs, out: &Output) -> Result<Value, Failure> {
-    segue_trainer::libtorch::set_threads(args.threads);
-    segue_trainer::libtorch::keep_freed_memory();
+    segue_kernels::libtorch::set_threads(args.threads);
+    segue_kernels::libtorch::keep_freed_memory();
     let folder = args.output.as_deref().map(|path| ResultFolder::of_output(path, args.force)).transpose()?;
     let (config, mut model) = model(&args, out)?;
-    if !families::language(&config)?.attends() {
+    if !segue_families::language(&config)?.attends() {
         let message = "the time per token is compared over lengths of attention, which this model has not";
         return Err(Failure::new(USAGE, message));
     }
@@ -101,7 +100,7 @@ fn model(args: &SpeedArgs, out: &Output) -> Result<(ModelConfig, Box<dyn NextTok
             model.KEY=VALUE";
         return Err(Failure::new(USAGE, message));
     }
-    let mut config = families::MODELS.load(args.config.as_deref(), &args.overrides)?.config;
+    let mut config = segue_families::MODELS.load(args.config.as_deref(), &args.overrides)?.config;
     if config.model.vocab_size() == 0 {
         return Err(Failure::new(BAD_CONFIG, "the vocabulary size is not set\nhint: add model.vocab_size=N"));
     }

@@ -2,8 +2,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use segue_dataloader::{Corpus, TokenStream};
-use segue_trainer::TrainError;
-use segue_trainer::families::language_model::{ModelFolder, NextToken, load_next_token};
+use segue_kernels::TrainError;
+use segue_language::{ModelFolder, NextToken, load_next_token};
 
 use super::{SplitName, check_tokenizer, open_corpus};
 use crate::commands::{at_least_one, open_model};
@@ -53,7 +53,7 @@ impl SubjectArgs {
 impl TextArgs {
     /// Opens a model folder.
     pub fn open_folder(&self, model: &Path, out: &Output) -> Result<ModelFolder, Failure> {
-        segue_trainer::libtorch::set_threads(self.threads);
+        segue_kernels::libtorch::set_threads(self.threads);
         open_model(model, out)
     }
 }

@@ -1,10 +1,10 @@
 use clap::Args;
 use segue_collectives::Communicator;
 use segue_dataloader::{Split, TokenStream};
-use segue_trainer::TrainError;
-use segue_trainer::engine::Watch;
-use segue_trainer::evaluation::{USUAL_TOKENS, Walk, best, search_temperature, token_losses};
-use segue_trainer::families::language_model::Evaluation;
+use segue_engine::Watch;
+use segue_kernels::TrainError;
+use segue_language::Evaluation;
+use segue_protocols::{USUAL_TOKENS, Walk, best, search_temperature, token_losses};
 use serde_json::{Value, json};
 
 use super::AttentionArgs;

@@ -1,5 +1,5 @@
 use clap::Args;
-use segue_trainer::evaluation::Walk;
+use segue_protocols::Walk;
 
 use super::subject::Subject;
 use crate::commands::{at_least_one, positive, some_length};

@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use segue_collectives::Communicator;
 use segue_configs::{Config, Loaded, check_unique, counted};
+use segue_engine::checkpoint::CHECKPOINTS;
+use segue_language::ModelFolder;
 use segue_publish::read_regular_text;
+use segue_task::TaskFolder;
 use segue_tasks::{Kind, TaskData, TaskSplits};
 use segue_tokenizer::Tokenizer;
-use segue_trainer::checkpoint::CHECKPOINTS;
-use segue_trainer::families::language_model::ModelFolder;
-use segue_trainer::families::task::TaskFolder;
 use serde_json::{Value, json};
 
 use super::print_text;
@@ -90,14 +90,14 @@ pub fn run(args: FinetuneArgs, json: bool, comm: &dyn Communicator, out: &Output
     // Opened once: a checkpoint is hashed whole, and may be as large as memory.
     match &args.output {
         Some(output) if args.predict => {
-            let model = TaskFolder::open(first)?;
+            let model = TaskFolder::open(&segue_families::MODELS, first)?;
             match prepare(load(&args, first, &model.folder)?, &args, json, comm)? {
                 Break(printed) => Ok(printed),
                 Continue(config) => predict::run(&args, config, model, output, comm, out),
             }
         }
         _ => {
-            let model = ModelFolder::open(first)?;
+            let model = ModelFolder::open(&segue_families::MODELS, first)?;
             match prepare(load(&args, first, &model)?, &args, json, comm)? {
                 Break(printed) => Ok(printed),
                 Continue(config) => train::run(&args, config, model, comm, out),
@@ -142,7 +142,7 @@ fn load(args: &FinetuneArgs, first: &Path, folder: &ModelFolder) -> Result<Loade
     overrides.extend(args.from_scratch.then(|| "task.from_scratch=true".to_string()));
     overrides.extend(args.skip_bad.then(|| "task.skip_bad=true".to_string()));
     overrides.extend(args.overrides.iter().cloned());
-    let loaded = segue_trainer::families::MODELS.load_over(base, args.config.as_deref(), &overrides)?;
+    let loaded = segue_families::MODELS.load_over(base, args.config.as_deref(), &overrides)?;
     for (key, value, option) in [
         ("task.name", &loaded.config.task.name, "--task NAME"),
         ("task.data", &loaded.config.task.data, "--data FOLDER"),

@@ -3,14 +3,14 @@ use std::time::Duration;
 
 use segue_collectives::{Communicator, deadline};
 use segue_configs::{Config, counted};
-use segue_tasks::{Kind, Split, TaskData, TaskSplits};
-use segue_trainer::checkpoint::{CHECKPOINTS, list};
-use segue_trainer::engine::Watch;
-use segue_trainer::families::task::{
+use segue_engine::Watch;
+use segue_engine::checkpoint::{CHECKPOINTS, list};
+use segue_kernels::{Compute, libtorch};
+use segue_task::{
     HeadSpec, SplitScores, TaskFolder, TaskModel, answers, averaged, beats, check_measured, decide, score,
     write_answered,
 };
-use segue_trainer::{Compute, libtorch};
+use segue_tasks::{Kind, Split, TaskData, TaskSplits};
 use serde_json::{Value, json};
 
 use super::train::warn_of_collapse;
@@ -112,7 +112,7 @@ struct Answering {
 
 /// One more model that answers as the `first` does.
 fn load(path: &Path, first: &Answering, config: &Config, out: &Output) -> Result<TaskModel, Failure> {
-    let mut folder = TaskFolder::open(path)?;
+    let mut folder = TaskFolder::open(&segue_families::MODELS, path)?;
     folder.folder.notes.iter().for_each(|note| out.line(note));
     folder.folder.compute = first.compute;
     let head = head_of(&folder, &config.task.name, path)?;
@@ -248,7 +248,7 @@ fn every_checkpoint(
             let folder = ResultFolder::create(&place.join(format!("step-{step:08}")))?;
             let scores = answer_splits(&[model], tasks, config, &folder, comm, out)?;
             warn_of_collapse(&scores, out);
-            let value = segue_trainer::families::task::chosen_by(&scores, &config.task.metric);
+            let value = segue_task::chosen_by(&scores, &config.task.metric);
             let mut row = json!({ "step": step, "value": value, "scores": scores });
             if let Some(seed) = seed {
                 row["seed"] = json!(seed);

@@ -2,14 +2,12 @@ use std::path::Path;
 
 use segue_collectives::Communicator;
 use segue_configs::{Config, check_unique, counted};
+use segue_engine::Outcome;
+use segue_kernels::Compute;
+use segue_language::ModelFolder;
+use segue_report::Interval;
+use segue_task::{Circumstances, Finetuning, SplitScores, TaskFolder, beats, resolve_schedule};
 use segue_tasks::TaskSplits;
-use segue_trainer::Compute;
-use segue_trainer::engine::Outcome;
-use segue_trainer::families::language_model::ModelFolder;
-use segue_trainer::families::task::{
-    Circumstances, Finetuning, SplitScores, TaskFolder, beats, resolve_schedule,
-};
-use segue_trainer::report::Interval;
 use serde_json::{Value, json};
 
 use super::predict::answer_splits;
@@ -40,7 +38,7 @@ pub fn run(
     let folder = match begins_as_named {
         true => named,
         // An override says otherwise.
-        false => ModelFolder::open(Path::new(&config.train.init_from))?,
+        false => ModelFolder::open(&segue_families::MODELS, Path::new(&config.train.init_from))?,
     };
     folder.notes.iter().for_each(|note| out.line(note));
     let tokenizer = folder.tokenizer()?;
@@ -129,7 +127,7 @@ impl Runs<'_> {
             ));
             return Ok(trained);
         }
-        let mut best = TaskFolder::open(run)?;
+        let mut best = TaskFolder::open(&segue_families::MODELS, run)?;
         best.folder.passed_over.iter().for_each(|why| self.out.line(&format!("warning: skipped: {why}")));
         best.folder.compute = self.training.compute();
         let model = best.load(&config.task)?;

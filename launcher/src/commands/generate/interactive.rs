@@ -3,9 +3,9 @@
 use std::io::{self, Write};
 
 use segue_cluster::signals::Interruption;
+use segue_decode::{Generator, Sampling};
+use segue_language::NextToken;
 use segue_tokenizer::{TextStream, Tokenizer, TokenizerKind};
-use segue_trainer::families::language_model::NextToken;
-use segue_trainer::generate::{Generator, Sampling};
 
 use super::SEGMENT;
 use super::lines::{Line, Lines};
@@ -149,9 +149,9 @@ fn request(line: &str) -> Request<'_> {
 #[cfg(test)]
 mod tests {
     use segue_configs::{MemoryStart, ModelConfig};
-    use segue_trainer::families::language_model::fresh_next_token;
-    use segue_trainer::families::transfo_xl::TransfoXlConfig;
-    use segue_trainer::families::xlnet::XlnetConfig;
+    use segue_language::fresh_next_token;
+    use segue_transfo_xl::TransfoXlConfig;
+    use segue_xlnet::XlnetConfig;
 
     use super::super::lines::PlainLines;
     use super::*;
@@ -167,7 +167,7 @@ mod tests {
     };
 
     fn fresh(config: impl Into<ModelConfig>) -> Box<dyn NextToken> {
-        segue_trainer::libtorch::set_threads(1);
+        segue_kernels::libtorch::set_threads(1);
         fresh_next_token(&config.into(), 3).unwrap()
     }
 

@@ -13,10 +13,10 @@ use segue_cluster::signals::Interruption;
 use segue_collectives::local::Local;
 use segue_configs::exit_code::of_read;
 use segue_configs::{ModelConfig, counted};
+use segue_decode::{Generator, Sampling};
+use segue_families::language;
+use segue_language::{ModelFolder, NextToken, load_next_token};
 use segue_tokenizer::{Tokenizer, TokenizerKind};
-use segue_trainer::families::language;
-use segue_trainer::families::language_model::{ModelFolder, NextToken, load_next_token};
-use segue_trainer::generate::{Generator, Sampling};
 use serde_json::{Value, json};
 
 use self::interactive::Session;
@@ -85,7 +85,7 @@ pub fn run(mut args: GenerateArgs, quiet: bool, out: &Output) -> Result<Value, F
 
 fn run_prompt(folder: &Path, args: GenerateArgs, quiet: bool, out: &Output) -> Result<Value, Failure> {
     let compute = device_of_rank(args.device, &Local, out)?;
-    segue_trainer::libtorch::set_threads(args.threads);
+    segue_kernels::libtorch::set_threads(args.threads);
     let folder = ModelFolder { compute, ..open_model(folder, out)? };
     let tokenizer = folder.tokenizer()?;
     let sampling = args.sampling.sampling(&tokenizer)?;

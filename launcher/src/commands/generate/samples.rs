@@ -2,8 +2,8 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use clap::Args;
+use segue_protocols::{Sample, SampleOptions, draw_samples};
 use segue_tokenizer::{Tokenizer, TokenizerKind, detokenize, detokenize_after};
-use segue_trainer::evaluation::{Sample, SampleOptions, draw_samples};
 use serde_json::{Value, json};
 
 use super::SEGMENT;

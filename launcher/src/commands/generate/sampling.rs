@@ -1,6 +1,6 @@
 use clap::Args;
+use segue_decode::Sampling;
 use segue_tokenizer::Tokenizer;
-use segue_trainer::generate::Sampling;
 
 use crate::failure::{Failure, USAGE};
 

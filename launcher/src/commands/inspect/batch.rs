@@ -3,10 +3,10 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use segue_configs::{Config, DataOrder, ObjectiveKind};
 use segue_dataloader::{Batch, LaneCursor, Lanes, PairLanes, Pairs, RecordLanes, Split};
+use segue_language::{Sources, open_lanes};
 use segue_publish::read_regular_text;
+use segue_report::MaskChart;
 use segue_tokenizer::Tokenizer;
-use segue_trainer::families::language_model::{Sources, open_lanes};
-use segue_trainer::report::MaskChart;
 use serde_json::{Value, json};
 
 use crate::failure::{BAD_CONFIG, BAD_DATA, Failure, USAGE};
@@ -88,7 +88,7 @@ pub fn run(args: &BatchArgs, out: &Output) -> Result<Value, Failure> {
 
 fn configuration(args: &BatchArgs) -> Result<Config, Failure> {
     let Some(run) = &args.run else {
-        return Ok(segue_trainer::families::MODELS.load(args.config.as_deref(), &args.overrides)?.config);
+        return Ok(segue_families::MODELS.load(args.config.as_deref(), &args.overrides)?.config);
     };
     let path = run.join("config.json");
     let text = read_regular_text(&path).map_err(|e| Failure {
@@ -97,7 +97,7 @@ fn configuration(args: &BatchArgs) -> Result<Config, Failure> {
     })?;
     let value: Value = serde_json::from_str(&text)
         .map_err(|e| Failure::new(BAD_DATA, format!("{} is not JSON: {e}", path.display())))?;
-    Ok(segue_trainer::families::MODELS.from_json(&value, &path.display().to_string())?)
+    Ok(segue_families::MODELS.from_json(&value, &path.display().to_string())?)
 }
 
 /// What a lane read.

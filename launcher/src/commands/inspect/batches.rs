@@ -3,8 +3,8 @@ use std::path::PathBuf;
 use clap::Args;
 use segue_configs::counted;
 use segue_dataloader::LaneCursor;
-use segue_trainer::checkpoint::publish_tensors;
-use segue_trainer::families::language_model::{Sources, micro_batches, open_lanes};
+use segue_engine::checkpoint::publish_tensors;
+use segue_language::{Sources, micro_batches, open_lanes};
 use serde_json::{Value, json};
 
 use crate::commands::at_least_one;
@@ -42,7 +42,7 @@ pub struct BatchesArgs {
 /// Writes the batches of a run's first steps, for other programs to train on.
 pub fn run(args: &BatchesArgs, out: &Output) -> Result<Value, Failure> {
     args.force.allow(args.output.as_path(), "--output")?;
-    let config = segue_trainer::families::MODELS.load(args.config.as_deref(), &args.overrides)?.config;
+    let config = segue_families::MODELS.load(args.config.as_deref(), &args.overrides)?.config;
     let sources = Sources::open(&config)?;
     let lanes = open_lanes(&config, &sources)?;
     let bar = out.progress(args.steps as u64, Unit::Steps, "read");

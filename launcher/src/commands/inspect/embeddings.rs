@@ -2,9 +2,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use segue_configs::counted;
-use segue_trainer::evaluation::{Density, Embeddings, States, hull_distances, recognisable};
-use segue_trainer::families::language_model::ModelFolder;
-use segue_trainer::report::{LineChart, Point, Series};
+use segue_language::ModelFolder;
+use segue_protocols::{Density, Embeddings, States, hull_distances, recognisable};
+use segue_report::{LineChart, Point, Series};
 use serde_json::{Value, json};
 
 use crate::failure::{Failure, USAGE};
@@ -102,7 +102,7 @@ pub fn run(args: &EmbeddingsArgs, out: &Output) -> Result<Value, Failure> {
 }
 
 fn of_model(model: &Path, label: &str, args: &EmbeddingsArgs, out: &Output) -> Result<Vec<Table>, Failure> {
-    let folder = ModelFolder::open(model)?;
+    let folder = ModelFolder::open(&segue_families::MODELS, model)?;
     folder.notes.iter().for_each(|note| out.line(note));
     let parameters = folder.parameters()?;
     let names = folder.family.scoring_tables(&folder.config);

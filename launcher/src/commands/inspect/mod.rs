@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use segue_collectives::printable_name;
 use segue_configs::counted;
-use segue_trainer::convert::inspect;
+use segue_convert::inspect;
 use serde_json::{Value, json};
 
 use crate::failure::Failure;

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use segue_trainer::report::{LineChart, Point, Series, read_metrics};
+use segue_report::{LineChart, Point, Series, read_metrics};
 use serde_json::{Value, json};
 
 use crate::failure::{Failure, USAGE};

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use segue_cluster::Preemption;
+use segue_engine::checkpoint::{CHECKPOINTS, list};
 use segue_publish::read_regular_text;
-use segue_trainer::checkpoint::{CHECKPOINTS, list};
 
 use crate::failure::Failure;
 use crate::output::Output;

@@ -20,7 +20,7 @@ use segue_cluster::launch::policy::Policy;
 use segue_cluster::launch::progress::Straggler;
 use segue_cluster::launch::supervisor::{Event, Job, Outcome, Report, supervise};
 use segue_configs::{DataOrder, TrainConfig, counted};
-use segue_trainer::engine::check_ranks;
+use segue_engine::check_ranks;
 use segue_watch::is_held;
 use serde::Deserialize;
 use serde_json::{Value, json};

@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use segue_cluster::launch::command::Start;
 use segue_cluster::launch::hosts::{self, Host};
 use segue_configs::counted;
-use segue_trainer::engine;
+use segue_engine as engine;
 use serde::Deserialize;
 
 use crate::failure::{BAD_CONFIG, Failure};

@@ -1,8 +1,7 @@
 //! Predictions next to measured runs.
 
 use segue_configs::{Machine, Observed, Products, Series};
-use segue_trainer::cost::{Choices, Plan};
-use segue_trainer::families;
+use segue_cost::{Choices, Plan};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
@@ -62,7 +61,7 @@ pub fn rows(observed: &Observed, adjust: &dyn Fn(&mut Machine)) -> Result<Vec<Ch
 fn predict(observed: &Observed, series: &Series, machine: &Machine, ranks: usize) -> Result<f64, Failure> {
     let lanes =
         [format!("train.lanes={}", series.lanes * ranks), format!("train.micro_batch={}", series.lanes)];
-    let config = families::MODELS.load(None, &[observed.keys(series), &lanes].concat())?.config;
+    let config = segue_families::MODELS.load(None, &[observed.keys(series), &lanes].concat())?.config;
     let products = Products::named(&series.precision).unwrap_or(Products::F32);
     let choices = Choices {
         gradient_bytes: series.gradient_bytes,
@@ -71,7 +70,7 @@ fn predict(observed: &Observed, series: &Series, machine: &Machine, ranks: usize
         one_pass: series.one_pass,
         ..Choices::of(products)
     };
-    Ok(Plan::new(&config, &families::work(&config)?, machine, ranks, &choices)?.tokens_per_s)
+    Ok(Plan::new(&config, &segue_family::work(&config)?, machine, ranks, &choices)?.tokens_per_s)
 }
 
 /// Prints the table.

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use segue_collectives::Communicator;
 use segue_collectives::bench::{AllReduceTimings, bench_all_reduce};
 use segue_configs::{ByPrecision, Machine, MachineKind, counted};
-use segue_trainer::libtorch;
-use segue_trainer::libtorch::speed::multiplications;
-use segue_trainer::report::median;
+use segue_kernels::libtorch;
+use segue_kernels::libtorch::speed::multiplications;
+use segue_report::median;
 use serde_json::{Value, json};
 
 use crate::commands::doctor::{cores, line_of};

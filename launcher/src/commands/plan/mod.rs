@@ -9,8 +9,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use segue_collectives::Communicator;
 use segue_configs::{Config, Machine, Products, Shard, counted};
-use segue_trainer::cost::{Choices, Held, Plan};
-use segue_trainer::families;
+use segue_cost::{Choices, Held, Plan};
 use serde_json::{Value, json};
 
 use super::{PrecisionArg, at_least_one};
@@ -146,8 +145,8 @@ pub fn run(args: &PlanArgs, comm: &dyn Communicator, out: &Output) -> Result<Val
         THIS_HOST => measure::machine(comm, out)?,
         name => Machine::load(name)?,
     };
-    let mut config = families::MODELS.load(args.config.as_deref(), &args.overrides)?.config;
-    (families::of(&config.model).fit)(&mut config)?;
+    let mut config = segue_families::MODELS.load(args.config.as_deref(), &args.overrides)?.config;
+    (segue_family::of(&config.model).fit)(&mut config)?;
     let counts: Vec<usize> = match args.ranks.is_empty() {
         true => args.nodes.iter().map(|nodes| nodes * machine.ranks).collect(),
         false => args.ranks.clone(),
@@ -192,7 +191,7 @@ fn row(args: &PlanArgs, config: &Config, machine: &Machine, ranks: usize, asked:
 }
 
 fn plan(config: &Config, machine: &Machine, ranks: usize, choices: &Choices) -> Result<Plan, Failure> {
-    Ok(Plan::new(config, &families::work(config)?, machine, ranks, choices)?)
+    Ok(Plan::new(config, &segue_family::work(config)?, machine, ranks, choices)?)
 }
 
 /// The configuration with the lanes that are asked for.
@@ -219,8 +218,8 @@ fn fit(
         Budget::Machine => machine.memory,
         Budget::Bytes(bytes) => bytes,
     };
-    config.train.micro_batch =
-        families::fitting_micro_batch(&config, ranks, choices, bytes)?.ok_or_else(|| {
+    config.train.micro_batch = segue_family::fitting_micro_batch(&config, ranks, choices, bytes)?
+        .ok_or_else(|| {
             let least = least_held(&config, ranks, choices).map_or(String::new(), |held| {
                 format!(": the smallest micro-batch needs {:.2} GB", held / 1e9)
             });
@@ -242,7 +241,7 @@ fn least_held(config: &Config, ranks: usize, choices: &Choices) -> Option<f64> {
     let smallest = (1..=config.train.micro_batch).find_map(|micro_batch| {
         let mut config = config.clone();
         config.train.micro_batch = micro_batch;
-        Held::new(&config, &families::work(&config).ok()?, ranks, choices).ok()
+        Held::new(&config, &segue_family::work(&config).ok()?, ranks, choices).ok()
     });
     smallest.map(|held| held.total())
 }

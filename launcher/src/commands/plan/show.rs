@@ -1,7 +1,7 @@
 //! A plan for people: tables over nodes, and bars for the parts.
 
 use segue_configs::{Machine, Products};
-use segue_trainer::cost::Plan;
+use segue_cost::Plan;
 
 use super::Row;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use segue_configs::sweep::Sweep;
-use segue_trainer::report::{LineChart, Point, Series, csv_line};
+use segue_report::{LineChart, Point, Series, csv_line};
 use serde_json::Value;
 
 use super::super::child::{evaluations_of, write_whole};

@@ -8,8 +8,7 @@ use segue_cluster::pool::Runner;
 use segue_configs::Config;
 use segue_configs::sweep::{Cell, Evaluation, OF_PASSES, Protocol, Sweep};
 use segue_dataloader::Corpus;
-use segue_trainer::families;
-use segue_trainer::report::PARAMETERS;
+use segue_report::PARAMETERS;
 use serde_json::{Value, json};
 
 use super::super::child::{
@@ -57,7 +56,7 @@ pub fn all(sweep: &Sweep, output: &Path) -> Result<Vec<Job>, Failure> {
             let config = sweep.config_of(description, seed)?;
             // What `segue eval` evaluates are perplexities.
             if is_evaluated(description) {
-                families::language(&config.model)?;
+                segue_families::language(&config.model)?;
             }
             let splits = splits(description);
             let data = match fingerprints.entry((read_by(&config), splits)) {
@@ -241,8 +240,8 @@ impl Job {
     pub fn parameters(&self) -> Option<u64> {
         let mut config = self.config.clone();
         // A vocabulary is the corpus' where the configuration names none.
-        (families::of(&config.model).open)(&mut config).ok()?;
-        Some(families::cost(&config, 1).ok()?.parameters)
+        (segue_family::of(&config.model).open)(&mut config).ok()?;
+        Some(segue_family::cost(&config, 1).ok()?.parameters)
     }
 
     /// Whether a record has the training, and its value where no other evaluation is made of it.
@@ -441,7 +440,7 @@ mod tests {
     fn a_training_came_to_the_same_where_its_numbers_do_and_no_clock_ends_it() {
         let config = |keys: &[&str]| {
             let keys: Vec<String> = keys.iter().map(|key| key.to_string()).collect();
-            families::MODELS.load(None, &keys).unwrap().config
+            segue_families::MODELS.load(None, &keys).unwrap().config
         };
         let came = |loss: f64, of_evaluation: f64| json!({ "step": 9, "loss": loss, "evaluation": { "loss": of_evaluation, "seconds": loss } });
         let (plain, timed) = (config(&[]), config(&["train.time_limit=60"]));
@@ -458,7 +457,7 @@ mod tests {
     fn runs_that_keep_their_best_model_have_other_evaluations() {
         let [plain, best] = [false, true].map(|best| {
             let overrides = [format!("checkpoint.best={best}")];
-            families::MODELS.load(None, &overrides).unwrap().config
+            segue_families::MODELS.load(None, &overrides).unwrap().config
         });
         assert_ne!(content(&best, "data", true), content(&plain, "data", true));
         assert_eq!(content(&plain, "data", true), essence(&plain, "data"));

@@ -6,7 +6,7 @@ use segue_cluster::Preemption;
 use segue_cluster::pool::{Event, Runner, run_all};
 use segue_configs::counted;
 use segue_configs::sweep::{Protocol, Sweep};
-use segue_trainer::report::{CellResult, Interval, IntervalChart, Summary, csv_line};
+use segue_report::{CellResult, Interval, IntervalChart, Summary, csv_line};
 use serde_json::{Value, json};
 
 use self::job::{Job, Outcome};
@@ -47,7 +47,7 @@ pub struct SweepArgs {
 
 /// Trains and evaluates every cell with every seed, and writes table, chart and numbers.
 pub fn run(args: SweepArgs, out: &Output) -> Result<Value, Failure> {
-    let sweep = Sweep::load(&segue_trainer::families::MODELS, &args.sweep, &args.overrides)?;
+    let sweep = Sweep::load(&segue_families::MODELS, &args.sweep, &args.overrides)?;
     let output = args.output.unwrap_or_else(|| sweep.output.clone());
     let jobs = job::all(&sweep, &output)?;
     if args.list {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use segue_configs::sweep::Sweep;
-use segue_trainer::report::{Interval, median, read_metrics};
+use segue_report::{Interval, median, read_metrics};
 use serde_json::Value;
 
 use super::super::child::write_whole;

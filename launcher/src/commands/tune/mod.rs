@@ -6,7 +6,6 @@ use segue_cluster::Preemption;
 use segue_cluster::pool::{Event, Runner, run_all};
 use segue_configs::counted;
 use segue_configs::study::Study;
-use segue_trainer::families;
 use segue_tuner::{Identity, Journal, State, Training, Trial};
 use serde_json::{Value, json};
 
@@ -61,7 +60,7 @@ type Unended = (String, Unfinished);
 
 /// Makes trials, then reruns of the best, and writes the report.
 pub fn run(args: TuneArgs, out: &Output) -> Result<Value, Failure> {
-    let study = Study::load(&families::MODELS, &args.study, &args.overrides)?;
+    let study = Study::load(&segue_families::MODELS, &args.study, &args.overrides)?;
     let output = args.output.unwrap_or_else(|| study.output.clone());
     let corpus = fingerprint(&study.base)?;
     let identity = identity(&study, &corpus);
@@ -70,7 +69,7 @@ pub fn run(args: TuneArgs, out: &Output) -> Result<Value, Failure> {
         return Ok(list(&open()?, out));
     }
     let mut base = study.base.clone();
-    (families::of(&base.model).open)(&mut base)?.check_validation(&base)?;
+    (segue_family::of(&base.model).open)(&mut base)?.check_validation(&base)?;
     let preemption = Preemption::install()?;
     let _lock = lock(&output)?;
     make_folders(&output, &["runs", "logs"])?;

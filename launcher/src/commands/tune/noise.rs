@@ -1,6 +1,6 @@
 //! How much of a difference between trials is noise: what other seeds make of the best settings.
 
-use segue_trainer::report::Interval;
+use segue_report::Interval;
 use segue_tuner::Journal;
 use serde::Serialize;
 

@@ -1,7 +1,7 @@
 //! What a study has found: the best settings, what is expected around them, and how much of a difference is noise.
 
 use segue_configs::study::Study;
-use segue_trainer::report::{LineChart, Point, Series};
+use segue_report::{LineChart, Point, Series};
 use segue_tuner::{Asked, Cause, GaussianProcess, Journal, Search, State, Trial};
 use serde_json::{Value, json};
 

@@ -308,7 +308,7 @@ mod tests {
     fn a_study_that_is_moved_with_its_text_stays_the_same() {
         let name = |overrides: &[&str]| {
             let overrides: Vec<String> = overrides.iter().map(|text| text.to_string()).collect();
-            let loaded = segue_trainer::families::MODELS.load(None, &overrides).unwrap();
+            let loaded = segue_families::MODELS.load(None, &overrides).unwrap();
             run_name(&loaded.config, "text", "trial")
         };
         let here = name(&["data.corpus=a", "data.valid=b"]);

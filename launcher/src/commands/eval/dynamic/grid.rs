@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use segue_trainer::evaluation::DynamicOptions;
+use segue_protocols::DynamicOptions;
 
 use super::{DynamicArgs, RuleName};
 use crate::failure::{Failure, USAGE};
@@ -107,7 +107,7 @@ fn combined(lr: &[f64], decay: &[f64], epsilon: &[f64], given: DynamicOptions) -
 
 #[cfg(test)]
 mod tests {
-    use segue_trainer::evaluation::GradientOf;
+    use segue_protocols::GradientOf;
 
     use super::*;
 

@@ -1,5 +1,5 @@
 use clap::ValueEnum;
-use segue_trainer::evaluation::{DynamicOptions, GradientOf, MeanOver};
+use segue_protocols::{DynamicOptions, GradientOf, MeanOver};
 
 use super::DynamicArgs;
 use crate::failure::{Failure, USAGE};

@@ -1,0 +1,96 @@
+//! What a rank holds while it trains, by kind, and the largest micro-batch that fits.
+
+use segue_configs::Config;
+use segue_engine::check_ranks;
+use segue_kernels::TrainError;
+use serde::Serialize;
+
+use super::{Choices, Cost, Work};
+
+/// Bytes of a weight's copy in 16 bits.
+const HALF_BYTES: f64 = 2.0;
+/// Bytes of a token's id and of its target, and batches that lie ready.
+const ID_BYTES: f64 = 2.0 * 8.0;
+const BATCHES: f64 = 3.0;
+
+/// Bytes that one rank holds while it trains, by kind.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Held {
+    /// Weights, and their copies in 16 bits where products read those.
+    pub weights: f64,
+    /// Sums of gradients.
+    pub gradients: f64,
+    /// Adam's two moments, or this rank's part of them.
+    pub moments: f64,
+    /// Averages of the weights.
+    pub averages: f64,
+    /// Estimate of what one micro-step keeps for its backward pass.
+    pub activations: f64,
+    /// Segment memory of this rank's lanes, before and after a step.
+    pub segment_memory: f64,
+    /// Tokens of batches that are read ahead.
+    pub batch: f64,
+}
+
+impl Held {
+    /// What each of `ranks` ranks holds. Fails where they cannot share the micro-steps.
+    pub fn new(config: &Config, work: &Work, ranks: usize, choices: &Choices) -> Result<Self, TrainError> {
+        // Who divides what is said in one place, for runs and plans.
+        let mut config = config.clone();
+        config.train.shard = choices.shard;
+        let cost = Cost::new(&config, work, ranks)?;
+        let memory = cost.memory_per_rank;
+        let copies = if choices.products.is_half() { HALF_BYTES * cost.parameters as f64 } else { 0.0 };
+        let tokens = work.micro_step.tokens as f64 * cost.micro_steps_per_rank as f64;
+        Ok(Self {
+            weights: memory.weights as f64 + copies,
+            gradients: memory.gradients as f64,
+            moments: memory.optimizer as f64,
+            averages: memory.average as f64,
+            activations: work.micro_step.parts.activations(choices.recompute) * choices.value_bytes,
+            segment_memory: memory.segment_memory as f64,
+            batch: BATCHES * ID_BYTES * tokens,
+        })
+    }
+
+    /// Every kind with its name, in the order of a table.
+    pub fn kinds(&self) -> [(&'static str, f64); 7] {
+        [
+            ("weights", self.weights),
+            ("gradients", self.gradients),
+            ("moments", self.moments),
+            ("averages", self.averages),
+            ("activations", self.activations),
+            ("segment memory", self.segment_memory),
+            ("batch", self.batch),
+        ]
+    }
+
+    /// All of them.
+    pub fn total(&self) -> f64 {
+        self.kinds().iter().map(|(_, bytes)| bytes).sum()
+    }
+}
+
+/// The largest micro-batch with which each of `ranks` ranks holds at most `bytes`, by `held`; none where none does. Only those are
+/// tried that the ranks can share the lanes of `config` with, and that its model takes.
+pub fn largest_micro_batch(
+    config: &Config,
+    ranks: usize,
+    bytes: f64,
+    held: impl Fn(&Config) -> Result<Held, TrainError>,
+) -> Result<Option<usize>, TrainError> {
+    // More lanes to a micro-step are fewer micro-steps, which need fewer sums of gradients: bytes need not rise, so all are tried.
+    for micro_batch in (1..=config.train.lanes / ranks.max(1)).rev() {
+        if !config.train.lanes.is_multiple_of(micro_batch) {
+            continue;
+        }
+        let mut tried = config.clone();
+        tried.train.micro_batch = micro_batch;
+        let shared = check_ranks(&tried.train, ranks).is_ok();
+        if shared && tried.model.check_run(&tried).is_ok() && held(&tried)?.total() <= bytes {
+            return Ok(Some(micro_batch));
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,29 @@
+//! Checkpoints: folders that hold everything a run is, published whole or not at all. Tables of tensors and JSON: nothing
+//! here knows what they mean.
+//!
+//! Layout, formats and guarantees are in `docs/checkpoints.md`.
+
+mod carry;
+mod contents;
+mod files;
+mod locate;
+mod manifest;
+mod publish;
+mod tensors;
+mod writer;
+
+pub use carry::{CarryFiles, carry_file, first_lane};
+pub use contents::{
+    AVERAGES, Contents, OPTIMIZER, STATE, Scattered, ScatteredTensor, TRAINING_WEIGHTS, WEIGHTS, file_of,
+};
+pub use files::{read_error, write_error, write_json};
+pub use locate::verify_model;
+pub use locate::{BEST, CHECKPOINTS, METRICS, STAGE, locate, unverified};
+pub use manifest::{FileRecord, FileRecords, MANIFEST, Manifest};
+pub use publish::{
+    Check, Draft, Found, Stay, find, find_and_set_aside, find_due, find_up_to, list, replace, tidy_up,
+};
+pub use publish::{check_alone, publish_with_manifest, refusal};
+pub use tensors::{TensorFile, publish_tensors, read_tensors, write_tensors};
+pub use tensors::{bytes_of, check_finite, map_tensors, write_stored};
+pub use writer::{Job, Writer};

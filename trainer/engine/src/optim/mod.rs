@@ -1,0 +1,28 @@
+//! From gradients to updates: clipping, update rules, averages of weights, the learning rate.
+
+mod adam;
+pub mod averaging;
+mod clip;
+mod lamb;
+mod loss_scale;
+mod noise_scale;
+mod optimizer;
+mod piece;
+mod schedule;
+mod sgd;
+mod state;
+#[cfg(test)]
+mod tests;
+
+pub use adam::Adam;
+pub use clip::card::NORMS;
+pub use clip::{chunks, clip_factor, joint_norm, norms};
+pub use lamb::Lamb;
+pub use lamb::card::LAMB;
+pub use loss_scale::{LossScale, LossScaler, Scaled};
+pub use noise_scale::{NoiseEstimate, NoiseScale};
+pub use optimizer::{Counts, Optimizer, Update, build, updates_rows};
+pub use piece::Piece;
+pub use schedule::learning_rate;
+pub use sgd::Sgd;
+pub use state::State;

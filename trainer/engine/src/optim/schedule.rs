@@ -1,0 +1,103 @@
+//! The learning rate as a function of the step.
+
+use std::f64::consts::PI;
+
+use segue_configs::{Config, DecayFrom, ScheduleKind};
+
+/// Learning rate of update `step`, counted from 1: linear warm-up to [`Config::peak_lr`], then the configured
+/// decay. Cosine and linear end at `schedule.floor` times the peak and stay there, and each cycle ends there; steps go down to it and no further.
+pub fn learning_rate(config: &Config, step: u64) -> f64 {
+    let (schedule, peak) = (&config.schedule, config.peak_lr());
+    if step < schedule.warmup {
+        return peak * step as f64 / schedule.warmup as f64;
+    }
+    let share = match schedule.kind {
+        ScheduleKind::Constant => 1.0,
+        ScheduleKind::InverseSqrt => (schedule.warmup.max(1) as f64 / step.max(1) as f64).sqrt(),
+        ScheduleKind::Cosine => 0.5 * (1.0 + (PI * progress(config, step)).cos()),
+        ScheduleKind::Linear => 1.0 - progress(config, step),
+        ScheduleKind::Stepped => {
+            let drops = schedule.drop_after.iter().filter(|last| step > **last);
+            schedule.drop_factor.powi(drops.count() as i32)
+        }
+        ScheduleKind::Cyclical => {
+            let cycle = schedule.cycle.max(1);
+            1.0 - (step.saturating_sub(1) % cycle + 1) as f64 / cycle as f64
+        }
+    };
+    let share = match schedule.kind {
+        ScheduleKind::Cosine | ScheduleKind::Linear | ScheduleKind::Cyclical => {
+            schedule.floor + (1.0 - schedule.floor) * share
+        }
+        _ => share.max(schedule.floor),
+    };
+    peak * share
+}
+
+/// Share of the decay that is over, 0 to 1.
+fn progress(config: &Config, step: u64) -> f64 {
+    let start = match config.schedule.decay_from {
+        DecayFrom::Start => 0,
+        DecayFrom::Warmup => config.schedule.warmup,
+    };
+    let whole = config.schedule_steps().saturating_sub(start).max(1);
+    ((step.saturating_sub(start)) as f64 / whole as f64).min(1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(overrides: &[&str]) -> Config {
+        let overrides: Vec<String> = overrides.iter().map(|s| s.to_string()).collect();
+        segue_testing::MODELS.load(None, &overrides).unwrap().config
+    }
+
+    fn points(config: &Config, steps: &[u64]) -> Vec<f64> {
+        steps.iter().map(|&s| (learning_rate(config, s) * 1e6).round() / 1e6).collect()
+    }
+
+    const COMMON: [&str; 3] = ["optim.lr=1.0", "schedule.warmup=10", "train.steps=110"];
+
+    #[test]
+    fn pytorch_cosine_counts_from_step_zero() {
+        let c = config(&[&COMMON[..], &["schedule.kind=cosine", "schedule.decay_from=start"]].concat());
+        assert_eq!(points(&c, &[1, 5, 55, 110, 200]), [0.1, 0.5, 0.5, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn tensorflow_cosine_counts_from_the_end_of_warm_up() {
+        let c = config(&[&COMMON[..], &["schedule.kind=cosine", "schedule.floor=0.004"]].concat());
+        assert_eq!(points(&c, &[10, 60, 110]), [1.0, 0.502, 0.004]);
+    }
+
+    #[test]
+    fn a08_a_stepped_rate_drops_after_its_steps_and_not_below_the_floor() {
+        let keys = ["schedule.kind=stepped", "schedule.drop_after=[20,50]", "schedule.drop_factor=0.25"];
+        let c = config(&[&COMMON[..], &keys].concat());
+        assert_eq!(points(&c, &[5, 10, 20, 21, 50, 51, 110]), [0.5, 1.0, 1.0, 0.25, 0.25, 0.0625, 0.0625]);
+        let c = config(&[&COMMON[..], &keys, &["schedule.floor=0.1"]].concat());
+        assert_eq!(points(&c, &[20, 21, 51]), [1.0, 0.25, 0.1]);
+    }
+
+    /// Izmailov et al. 2018, section 3.2: α(i) = (1 − t(i)) α1 + t(i) α2 with t(i) = (mod(i − 1, c) + 1) / c, here of α1 = 1, α2 = 0.1 and c = 4.
+    #[test]
+    fn a08_a_cyclical_rate_falls_to_the_floor_and_begins_anew() {
+        let keys = ["optim.lr=1.0", "schedule.kind=cyclical", "schedule.cycle=4", "schedule.floor=0.1"];
+        let c = config(&keys);
+        assert_eq!(points(&c, &[1, 2, 3, 4, 5, 8, 9]), [0.775, 0.55, 0.325, 0.1, 0.775, 0.1, 0.775]);
+        // A warm-up takes the place of the beginning of the first cycle, and moves none.
+        let c = config(&[&keys[..], &["schedule.warmup=2"]].concat());
+        assert_eq!(points(&c, &[1, 2, 3, 4, 5]), [0.5, 0.55, 0.325, 0.1, 0.775]);
+    }
+
+    #[test]
+    fn linear_and_inverse_square_root() {
+        let c = config(&[&COMMON[..], &["schedule.kind=linear"]].concat());
+        assert_eq!(points(&c, &[10, 60, 110]), [1.0, 0.5, 0.0]);
+        let c = config(&[&COMMON[..], &["schedule.kind=inverse_sqrt"]].concat());
+        assert_eq!(points(&c, &[5, 10, 40, 1000]), [0.5, 1.0, 0.5, 0.1]);
+        let c = config(&[&COMMON[..], &["schedule.kind=constant"]].concat());
+        assert_eq!(points(&c, &[9, 10, 110]), [0.9, 1.0, 1.0]);
+    }
+}

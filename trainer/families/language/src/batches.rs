@@ -1,0 +1,238 @@
+//! What a run reads: lanes over its corpus as the configuration orders them, and batches as tensors.
+
+use segue_collectives::Communicator;
+use segue_configs::{Config, DataOrder, DocumentEnd};
+use segue_dataloader::{
+    Batch as Tokens, Corpus, Documents, EvalLanes, Heads, Lanes, PairLanes, Pairs as TokenPairs, RecordLanes,
+    Segments, SentenceLanes, Split, StreamLanes, TokenStream,
+};
+use segue_engine::Watch;
+use segue_kernels::TrainError;
+use tch::Tensor;
+use tch::kind::Element;
+
+use super::evaluate::{EvalOptions, Evaluation, evaluate_pieces, lanes_with_targets};
+use super::evaluate_pairs::PairValidation;
+use super::sources::Sources;
+use crate::{Batch, Objective, Pairs};
+
+/// The lanes of a run over its training split.
+pub fn open_lanes(config: &Config, sources: &Sources) -> Result<Box<dyn Lanes>, TrainError> {
+    match config.data.order {
+        DataOrder::Pairs => Ok(Box::new(PairLanes::open(config, sources.corpora(), Split::Train)?)),
+        DataOrder::Records => Ok(Box::new(RecordLanes::open(config)?)),
+        DataOrder::Sentences => Ok(Box::new(sentence_lanes(config, &sources.corpora()[0])?)),
+        DataOrder::Episodes => Ok(Box::new(sentence_lanes(config, &sources.corpora()[0])?.as_episodes())),
+        DataOrder::Lines => Ok(Box::new(line_lanes(config, &sources.corpora()[0])?)),
+        DataOrder::Stream => stream_lanes(config, &sources.corpora()[0]),
+    }
+}
+
+/// What ends the lines of a corpus.
+fn end_of_line(config: &Config, corpus: &Corpus) -> Result<i64, TrainError> {
+    let order = &config.to_json()["data"]["order"];
+    let eos = corpus.tokenizer()?.eos_id();
+    let missing =
+        || TrainError::Layout(format!("data.order = {order} needs a tokenizer with an <eos> token"));
+    eos.map(i64::from).ok_or_else(missing)
+}
+
+fn sentence_lanes(config: &Config, corpus: &Corpus) -> Result<SentenceLanes, TrainError> {
+    let (train, eos) = (&config.train, end_of_line(config, corpus)?);
+    let (stream, sentences) = (corpus.tokens(Split::Train)?, corpus.sentences(Split::Train)?);
+    Ok(SentenceLanes::new(stream, sentences, train.lanes, Segments::of(config), eos, train.seed)?)
+}
+
+fn line_lanes(config: &Config, corpus: &Corpus) -> Result<StreamLanes, TrainError> {
+    let (train, eos) = (&config.train, end_of_line(config, corpus)?);
+    let lines = corpus.sentences(Split::Train)?;
+    let heads = Heads::new(lines, train.lanes, config.data.line_jitter, eos, train.seed)?;
+    let lanes = StreamLanes::new(corpus.tokens(Split::Train)?, train.lanes, Segments::of(config))?;
+    Ok(lanes.from_lines(heads))
+}
+
+fn stream_lanes(config: &Config, corpus: &Corpus) -> Result<Box<dyn Lanes>, TrainError> {
+    let train = &config.train;
+    let mut lanes = StreamLanes::new(corpus.tokens(Split::Train)?, train.lanes, Segments::of(config))?;
+    if train.roll {
+        lanes = lanes.rolled(train.seed);
+    }
+    if train.at_document_end != DocumentEnd::Carry {
+        let documents = Documents::new(corpus.documents(Split::Train)?);
+        lanes = lanes.with_documents(documents, train.at_document_end);
+    }
+    Ok(Box::new(lanes))
+}
+
+/// The validation split of a run's corpora, or the beginning of its training split, read alike.
+pub enum Validation {
+    /// Read from its first token to its last.
+    Stream {
+        /// Its tokens.
+        stream: TokenStream,
+        /// How many of them are read.
+        tokens: u64,
+        /// Its documents, and what their ends do to memory, where that matters.
+        documents: Option<(Documents, DocumentEnd)>,
+    },
+    /// Read line by line: the first token is a target too.
+    Lines {
+        /// Its tokens.
+        stream: TokenStream,
+        /// How many of them are read.
+        tokens: u64,
+        /// Where its lines begin.
+        starts: Vec<u64>,
+        /// What ends a line.
+        eos: i64,
+    },
+    /// Read as sequences of pairs.
+    Pairs(Box<PairValidation>),
+}
+
+impl Validation {
+    /// `None` where no corpus has a validation split.
+    pub fn open(config: &Config, sources: &Sources) -> Result<Option<Self>, TrainError> {
+        let Some(corpus) = sources.valid() else { return Ok(None) };
+        if config.data.order.in_pairs() {
+            return Ok(Some(Self::Pairs(Box::new(PairValidation::open(config, corpus, Split::Valid)?))));
+        }
+        Self::of_split(config, corpus, Split::Valid).map(Some)
+    }
+
+    /// A split of a corpus, read from left to right as `data.order` says.
+    pub fn of_split(config: &Config, corpus: &Corpus, split: Split) -> Result<Self, TrainError> {
+        Self::of_text(config, corpus, split, u64::MAX)
+    }
+
+    /// As many tokens of the training split as the validation split has, from its beginning, for averages that decide by them; `None` where
+    /// there is no validation split. Of an [`Evaluation`] of them the loss alone has a meaning, as bytes and characters are those of the split.
+    pub fn of_training(config: &Config, sources: &Sources) -> Result<Option<Self>, TrainError> {
+        let (Some(valid), Some(train)) = (sources.valid(), sources.of_split(Split::Train)) else {
+            return Ok(None);
+        };
+        Self::of_text(config, train, Split::Train, valid.tokens(Split::Valid)?.len()).map(Some)
+    }
+
+    /// At most `most` tokens of a split that is read from left to right.
+    fn of_text(config: &Config, corpus: &Corpus, split: Split, most: u64) -> Result<Self, TrainError> {
+        let stream = corpus.tokens(split)?;
+        let tokens = stream.len().min(most);
+        if matches!(config.data.order, DataOrder::Lines | DataOrder::Episodes) {
+            let lines = corpus.sentences(split)?;
+            let starts = (0..lines.len()).filter_map(|line| lines.get(line).transpose());
+            let starts = starts.take_while(|start| start.as_ref().map_or(true, |start| *start < tokens));
+            let starts = starts.collect::<Result<_, _>>()?;
+            return Ok(Self::Lines { stream, tokens, starts, eos: end_of_line(config, corpus)? });
+        }
+        let policy = config.train.at_document_end;
+        let documents = match policy {
+            DocumentEnd::Carry => None,
+            DocumentEnd::Reset | DocumentEnd::Mask => {
+                Some((Documents::new(corpus.documents(split)?), policy))
+            }
+        };
+        Ok(Self::Stream { stream, tokens, documents })
+    }
+
+    /// Checks that there is enough of it for `[eval]`.
+    pub fn check(&self, config: &Config) -> Result<(), TrainError> {
+        match self {
+            Self::Stream { tokens, .. } | Self::Lines { tokens, .. } => Self::cut(*tokens, config).map(drop),
+            Self::Pairs(_) => Ok(()),
+        }
+    }
+
+    /// The pieces of so many tokens that lanes read.
+    fn cut(tokens: u64, config: &Config) -> Result<EvalLanes, TrainError> {
+        let group = config.eval.lanes_per_group(&config.train);
+        let lanes = lanes_with_targets(config.eval.lanes, group, tokens);
+        Ok(EvalLanes::new(tokens, lanes, config.eval_segment())?)
+    }
+
+    /// Evaluates as `[eval]` says. A collective call.
+    pub fn evaluate(
+        &self,
+        objective: &mut dyn Objective,
+        config: &Config,
+        comm: &dyn Communicator,
+        watch: &mut Watch,
+    ) -> Result<Evaluation, TrainError> {
+        let (eval, train) = (&config.eval, &config.train);
+        let (stream, tokens, documents) = match self {
+            Self::Pairs(pairs) => return pairs.evaluate(objective, eval, comm, watch),
+            Self::Stream { stream, tokens, documents } => (stream, *tokens, documents.as_ref()),
+            Self::Lines { stream, tokens, .. } => (stream, *tokens, None),
+        };
+        let options = EvalOptions {
+            lanes: eval.lanes,
+            group: eval.lanes_per_group(train),
+            segment: config.eval_segment(),
+            ext_len: eval.ext_len,
+            documents: documents.map(|(documents, policy)| (documents, *policy)),
+        };
+        let mut pieces = Self::cut(tokens, config)?;
+        if let Self::Lines { starts, eos, .. } = self {
+            pieces = match config.data.order {
+                DataOrder::Episodes => pieces.in_episodes(starts, *eos),
+                _ => pieces.by_lines(starts, *eos),
+            };
+        }
+        objective.look(Some(eval));
+        let result =
+            evaluate_pieces(objective, stream, &pieces.with_context(options.ext_len), options, comm, watch);
+        objective.look(None);
+        result
+    }
+}
+
+/// Cuts a step of this rank's lanes into micro-batches of `micro_batch` lanes.
+pub fn micro_batches(tokens: &Tokens, micro_batch: usize) -> Vec<Batch> {
+    let lanes = tokens.cursors_after.len();
+    let width = tokens.inputs.len() / lanes;
+    let targets = tokens.targets.len() / lanes;
+    (0..lanes / micro_batch)
+        .map(|number| {
+            let cut = Cut { first: number * micro_batch, lanes: micro_batch };
+            Batch {
+                inputs: cut.rows(&tokens.inputs, width),
+                targets: cut.rows(&tokens.targets, targets),
+                pairs: tokens.pairs.as_ref().map(|pairs| cut.pairs(pairs, width, targets)),
+                documents: tokens.documents.as_ref().map(|documents| cut.rows(documents, width)),
+                counts: tokens.counts.as_ref().map(|counts| cut.own(counts, 1).to_vec()),
+                overlap: tokens.overlap as i64,
+                of_host: None,
+            }
+        })
+        .collect()
+}
+
+/// The lanes of one micro-batch.
+struct Cut {
+    first: usize,
+    lanes: usize,
+}
+
+impl Cut {
+    fn own<'a, T>(&self, values: &'a [T], width: usize) -> &'a [T] {
+        &values[self.first * width..(self.first + self.lanes) * width]
+    }
+
+    /// `[lanes, width]`.
+    fn rows<T: Element>(&self, values: &[T], width: usize) -> Tensor {
+        Tensor::from_slice(self.own(values, width)).view([self.lanes as i64, width as i64])
+    }
+
+    fn pairs(&self, pairs: &TokenPairs, width: usize, targets: usize) -> Pairs {
+        let follows: Vec<i64> =
+            self.own(&pairs.follows, 1).iter().map(|follows| i64::from(*follows)).collect();
+        Pairs {
+            segments: self.rows(&pairs.segments, width),
+            ranks: self.rows(&pairs.ranks, width),
+            positions: self.rows(&pairs.positions, targets),
+            weights: self.rows(&pairs.weights, targets),
+            follows: Tensor::from_slice(&follows),
+            reversed: self.own(&pairs.reversed, 1).iter().filter(|reversed| **reversed).count() as i64,
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! What a language model gives the program past its training: files of other programs, heads, protocols.
+
+use std::path::Path;
+
+use segue_configs::{Config, ModelConfig};
+use segue_cost::{MicroStep, Role};
+use segue_data_error::DataError;
+use segue_family::parity::Cases;
+use segue_kernels::{ParameterSpec, Parameters, TrainError};
+use segue_layers::{HeadConfig, WordVectors};
+use segue_tokenizer::Tokenizer;
+use serde_json::Value;
+use tch::Tensor;
+
+use super::encoder::Encoder;
+use super::folder::ModelFolder;
+use super::next_token::NextToken;
+use super::objective::Objective;
+
+/// A kind of language model. `model` is always a section of its own type.
+pub trait LanguageFamily: Sync {
+    /// Every parameter of the model, in the order of the forward pass, without making them.
+    fn specs(&self, model: &ModelConfig) -> Vec<ParameterSpec>;
+
+    /// The same of what the configured objective trains: the model's, then those of what is trained beside it.
+    fn trained_specs(&self, config: &Config) -> Vec<ParameterSpec> {
+        self.specs(&config.model)
+    }
+
+    /// Names under which Hugging Face also stores a parameter: `(its name, ours)`.
+    fn aliases(&self, model: &ModelConfig) -> Vec<(String, String)>;
+
+    /// Parameters that Hugging Face's package finds under other names only, once for each: `(its name, ours)`.
+    fn copies(&self, model: &ModelConfig) -> Vec<(String, String)> {
+        let _ = model;
+        Vec::new()
+    }
+
+    /// Tensors that Hugging Face stores and that follow from the configuration alone.
+    fn buffers(&self, model: &ModelConfig) -> Vec<(String, Tensor)> {
+        let _ = model;
+        Vec::new()
+    }
+
+    /// Parameters that only predict tokens: a model fine-tuned elsewhere may come without.
+    fn only_predicts(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// And which of the same kind a checkpoint of a fine-tuned model may lack.
+    fn lost_in_fine_tuning(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Why Hugging Face's package cannot open the model, where it cannot.
+    fn closed_to_hugging_face(&self, model: &ModelConfig) -> Option<String> {
+        let _ = model;
+        None
+    }
+
+    /// Reads a vocabulary file of other programs.
+    fn import_vocabulary(&self, path: &Path) -> Result<Tokenizer, DataError> {
+        Tokenizer::import(path)
+    }
+
+    /// Completes `config.json` for Hugging Face's package, beyond the section's own keys.
+    fn complete_hugging_face(&self, model: &ModelConfig, json: &mut Value);
+
+    /// Corrects what a `config.json` says by the weights beside it, `stored` by name.
+    fn correct(&self, model: &mut ModelConfig, stored: &dyn Fn(&str) -> Option<Tensor>) {
+        let _ = (model, stored);
+    }
+
+    /// The sections that a model was trained with of which nothing but the model is known, and sizes of the model that
+    /// its `config.json` left open.
+    fn usual_training(&self, model: &mut ModelConfig) -> Value {
+        let _ = model;
+        Value::Object(Default::default())
+    }
+
+    /// The configured objective over parameters that it takes as its own, which hold
+    /// [`LanguageFamily::trained_specs`].
+    fn objective_over(&self, config: &Config, parameters: Parameters) -> Box<dyn Objective>;
+
+    /// Over parameters that hold [`LanguageFamily::specs`], the model from left to right.
+    fn next_token(&self, model: &ModelConfig, parameters: Parameters) -> Box<dyn NextToken>;
+
+    /// What heads have to know of the model they sit on.
+    fn head(&self, model: &ModelConfig) -> HeadConfig;
+
+    /// The vectors of words over parameters that hold [`LanguageFamily::word_specs`].
+    fn words(&self, model: &ModelConfig, parameters: &Parameters) -> WordVectors;
+
+    /// The parameters of the model that its word vectors are made of.
+    fn word_specs(&self, model: &ModelConfig) -> Vec<ParameterSpec> {
+        let mut specs = self.specs(model);
+        specs.retain(|spec| spec.name.starts_with(WORDS));
+        specs
+    }
+
+    /// What the trained parameter `name` is for.
+    fn role(&self, name: &str) -> Role;
+
+    /// Names of the parameters whose rows score words, in the order of these.
+    fn scoring_tables(&self, model: &ModelConfig) -> Vec<String>;
+
+    /// The parameters that an encoder of whole sequences is made of.
+    fn encoder_specs(&self, model: &ModelConfig) -> Vec<ParameterSpec> {
+        self.specs(model)
+    }
+
+    /// The model as an encoder of whole sequences, over parameters that hold [`LanguageFamily::encoder_specs`].
+    fn encoder(&self, model: &ModelConfig, parameters: &Parameters) -> Box<dyn Encoder>;
+
+    /// Hugging Face's name for a class of the model with a head, such as `ForTokenClassification`; `None` where its
+    /// package has none.
+    fn hugging_face_class(&self, head: &str) -> Option<String> {
+        let _ = head;
+        None
+    }
+
+    /// Whether every token of a sequence that is encoded as a whole sees every other.
+    fn encodes_both_ways(&self) -> bool {
+        false
+    }
+
+    /// Whether a position sees those after it.
+    fn looks_both_ways(&self, model: &ModelConfig) -> bool {
+        let _ = model;
+        false
+    }
+
+    /// Whether it has attention, which may look farther or less far than in training.
+    fn attends(&self) -> bool {
+        true
+    }
+
+    /// Whether it can read the end of a segment again as context of the next, and hide documents from each other.
+    fn reads_context_again(&self) -> bool {
+        false
+    }
+
+    /// Memory to write with where the model's own configuration has none.
+    fn usual_memory(&self, model: &ModelConfig) -> Option<usize> {
+        let _ = model;
+        None
+    }
+
+    /// Whether queries all see the same number of keys, where the command line does not say.
+    fn same_length(&self, model: &ModelConfig) -> bool;
+
+    /// What one micro-step of training costs.
+    fn micro_step(&self, config: &Config) -> MicroStep;
+
+    /// Compares the model of `folder` with the cases of a file.
+    fn parity(&self, folder: &ModelFolder, cases: &mut Cases) -> Result<(), TrainError>;
+}
+
+/// The capability of a family of language models.
+pub struct Language(pub &'static dyn LanguageFamily);
+
+/// The family of a language model; `None` of another.
+pub fn find(model: &ModelConfig) -> Option<&'static dyn LanguageFamily> {
+    segue_family::of(model).capability::<Language>().map(|language| language.0)
+}
+
+/// The family of a language model. Refuses any other.
+pub fn language(model: &ModelConfig) -> Result<&'static dyn LanguageFamily, TrainError> {
+    find(model).ok_or_else(|| {
+        TrainError::Layout(format!(
+            "model.model_type is `{}`, and this command needs a language model",
+            model.model_type()
+        ))
+    })
+}
+
+/// Parameters of the configured language model, without making them; none of another model.
+pub fn specs(model: &ModelConfig) -> Vec<ParameterSpec> {
+    find(model).map_or(Vec::new(), |family| family.specs(model))
+}
+
+/// Names under which Hugging Face also stores a parameter of the configured model: `(its name, ours)`.
+pub fn aliases(model: &ModelConfig) -> Vec<(String, String)> {
+    find(model).map_or(Vec::new(), |family| family.aliases(model))
+}
+
+/// Tensors that Hugging Face stores and that follow from the configuration alone.
+pub fn buffers(model: &ModelConfig) -> Vec<(String, Tensor)> {
+    find(model).map_or(Vec::new(), |family| family.buffers(model))
+}
+
+/// What the names of all parameters begin with that word vectors are made of.
+const WORDS: &str = "transformer.word_emb";

@@ -1,0 +1,345 @@
+//! Folders in Hugging Face's layout: `config.json` and `model.safetensors`, with or without the rest of a
+//! checkpoint.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use segue_configs::{Config, ModelConfig, Models};
+use segue_data_error::DataError;
+use segue_engine::checkpoint::{
+    STATE, TensorFile, WEIGHTS, check_finite, locate, map_tensors, read_error, read_tensors, unverified,
+};
+use segue_engine::{Begun, fill};
+use segue_foreign::SafetensorsFile;
+use segue_kernels::{Compute, ParameterSpec, Parameters, TrainError};
+use segue_tokenizer::Tokenizer;
+use serde_json::{Value, json};
+use tch::{Kind, Tensor};
+
+use super::family::LanguageFamily;
+use super::next_token::NextToken;
+use super::objective::Objective;
+use crate::find;
+use crate::{aliases, buffers, language, specs};
+
+/// Where other programs keep weights: in pieces, and as pickles.
+const FOREIGN_WEIGHTS: [&str; 3] =
+    ["model.safetensors.index.json", "pytorch_model.bin.index.json", "pytorch_model.bin"];
+
+/// A model on disk.
+pub struct ModelFolder {
+    /// The folder with `config.json`.
+    pub path: PathBuf,
+    /// The model's configuration.
+    pub config: ModelConfig,
+    /// The models that the program knows.
+    pub models: &'static Models,
+    /// Its family.
+    pub family: &'static dyn LanguageFamily,
+    /// The tokenizer that lies beside the weights; `None` where there is none that this program reads.
+    pub vocabulary: Option<Tokenizer>,
+    /// What is to be known of how it was found, a line each: which folder of a run it is, what was passed over, tokens that files beside the
+    /// vocabulary add, rows without a token.
+    pub notes: Vec<String>,
+    /// What was passed over for this one, a damaged best model or newer checkpoints, and what is wrong with it.
+    pub passed_over: Vec<String>,
+    /// Where its weights are put.
+    pub compute: Compute,
+}
+
+impl ModelFolder {
+    /// Opens a model folder, a checkpoint (verified), or of a run folder the best model, else the newest whole checkpoint. The model is one of
+    /// `models`.
+    pub fn open(models: &'static Models, path: &Path) -> Result<Self, TrainError> {
+        let (folder, passed_over) = locate(path)?;
+        let mut notes: Vec<String> = passed_over.iter().map(|why| format!("skipped: {why}")).collect();
+        if folder != path {
+            notes.push(format!("model: {}", folder.display()));
+        }
+        notes.extend(unverified(&folder));
+        let file = folder.join("config.json");
+        let text = segue_publish::read_regular_text(&file).map_err(read_error(&file))?;
+        let mut config = models.from_hugging_face(&text, &file.display().to_string())?;
+        let Some(family) = find(&config) else {
+            let what =
+                format!("it holds a {} model, and this command needs a language model", config.model_type());
+            return Err(TrainError::OtherModel { path: folder, what });
+        };
+        let weights = folder.join(WEIGHTS);
+        refuse_foreign_weights(&folder)?;
+        if !family.copies(&config).is_empty() && weights.is_file() {
+            let stored = map_tensors(&weights)?;
+            family.correct(&mut config, &|name| stored.get(name));
+        }
+        let vocabulary = match Tokenizer::load(&folder) {
+            Ok(tokenizer) => {
+                notes.extend(tokenizer.notes().iter().cloned());
+                notes.extend(config.unnamed_rows(tokenizer.vocab_size()));
+                Some(tokenizer)
+            }
+            Err(DataError::Missing { .. }) => None,
+            Err(why) => {
+                notes.push(format!("warning: its tokenizer cannot be used: {why}"));
+                None
+            }
+        };
+        Ok(Self {
+            path: folder,
+            config,
+            models,
+            family,
+            vocabulary,
+            notes,
+            passed_over,
+            compute: Compute::CPU,
+        })
+    }
+
+    /// The model's own weights, in single precision; those of heads for one task or another are left alone.
+    pub fn parameters(&self) -> Result<Parameters, TrainError> {
+        let specs = specs(&self.config);
+        let weights = read_finite(&self.path.join(WEIGHTS), &self.config, &specs)?;
+        Ok(Parameters::from_tensors(specs, weights, Kind::Float).to(self.compute.device()))
+    }
+
+    /// The error of a command that needs another model.
+    pub fn is_not(&self, wanted: &str) -> TrainError {
+        let what = format!(
+            "config.json says model_type `{}`, and what was asked for needs {wanted} (eval of a split, generate and \
+             score take both models)",
+            self.config.model_type()
+        );
+        TrainError::OtherModel { path: self.path.clone(), what }
+    }
+
+    /// How the model of this folder was trained, under `key=value` overrides. A run and its checkpoints tell, but of a
+    /// task; of a folder from elsewhere only the model is known, and the rest has its defaults: where that model has
+    /// no memory or reuses none of a sequence, those of pretraining are taken. `named`: the path it was
+    /// opened by.
+    pub fn training_config(&self, named: &Path, overrides: &[String]) -> Result<Config, TrainError> {
+        let told = [(named.join("config.json"), ""), (self.path.join(STATE), "/config")];
+        // Fine-tuning says how examples were read, and not how text was.
+        let reads_text = |config: &&Value| {
+            config["train"].is_object() && config["task"]["name"].as_str().unwrap_or_default().is_empty()
+        };
+        let of_run = told.into_iter().find_map(|(path, pointer)| {
+            let value: Value = serde_json::from_str(&segue_publish::read_regular_text(&path).ok()?).ok()?;
+            let config = value.pointer(pointer).filter(reads_text)?;
+            Some((config.clone(), path))
+        });
+        let mut model = self.config.clone();
+        let (mut json, origin) =
+            of_run.unwrap_or_else(|| (self.family.usual_training(&mut model), self.path.join("config.json")));
+        json["model"] = model.to_json();
+        json["model"]["model_type"] = json!(model.model_type());
+        Ok(self.models.from_json_with(&json, &origin.display().to_string(), overrides)?)
+    }
+
+    /// The tokenizer that lies beside the weights; it has no ids beyond their rows.
+    pub fn tokenizer(&self) -> Result<Tokenizer, TrainError> {
+        let Some(tokenizer) = &self.vocabulary else { return Ok(Tokenizer::load(&self.path)?) };
+        let (names, rows) = (tokenizer.vocab_size(), self.config.vocab_size());
+        if names <= rows {
+            return Ok(tokenizer.clone());
+        }
+        let added = tokenizer.notes().first().map_or(String::new(), |note| format!(", {note}"));
+        let what = format!(
+            "its tokenizer has {names} tokens, and the model {rows} rows{added}\nhint: give the folder the tokenizer that the model was trained with"
+        );
+        Err(TrainError::OtherModel { path: self.path.clone(), what })
+    }
+}
+
+/// Names the command that makes a model folder of one whose weights are in other files than this program's own.
+fn refuse_foreign_weights(folder: &Path) -> Result<(), TrainError> {
+    if folder.join(WEIGHTS).exists() {
+        return Ok(());
+    }
+    let Some(found) = FOREIGN_WEIGHTS.iter().find(|name| folder.join(name).is_file()) else { return Ok(()) };
+    let what = format!(
+        "its weights are in {found}, and {WEIGHTS} is needed\nhint: make a folder with it: segue convert {} NEW",
+        folder.display()
+    );
+    Err(TrainError::NoCheckpoint { path: folder.into(), what })
+}
+
+/// Names the command that makes a model folder of one whose tensors have names in a module around the model, or lack the one around the
+/// base model.
+fn refuse_foreign_names(file: &TensorFile, specs: &[ParameterSpec]) -> Result<(), TrainError> {
+    let is_inside =
+        |whole: &str, name: &str| whole.strip_suffix(name).is_some_and(|before| before.ends_with('.'));
+    let missing = specs.iter().map(|spec| &spec.name).find(|name| !file.tensors.contains_key(*name));
+    let Some(name) = missing.filter(|name| !is_of_a_head(name)) else { return Ok(()) };
+    let mut others = file.tensors.keys();
+    let Some(other) = others.find(|other| is_inside(other, name) || is_inside(name, other)) else {
+        return Ok(());
+    };
+    let folder = file.path.parent().unwrap_or(Path::new(".")).display();
+    let what = format!(
+        "it has no tensor `{name}`, and one that is called `{other}`\nhint: make a folder with such names: segue convert {folder} NEW"
+    );
+    Err(TrainError::OtherModel { path: file.path.clone(), what })
+}
+
+/// What the weights of a model are stored as: in names that Hugging Face's package finds, with the tensors that
+/// follow from the configuration.
+pub fn as_stored(config: &ModelConfig, weights: Vec<(String, Tensor)>) -> Vec<(String, Tensor)> {
+    let copies = find(config).map_or(Vec::new(), |family| family.copies(config));
+    let mut out = Vec::with_capacity(weights.len());
+    for (name, tensor) in weights {
+        let mut names = copies.iter().filter(|(_, ours)| *ours == name).peekable();
+        if names.peek().is_none() {
+            out.push((name, tensor));
+            continue;
+        }
+        out.extend(names.map(|(theirs, _)| (theirs.clone(), tensor.shallow_clone())));
+    }
+    out.extend(buffers(config));
+    out
+}
+
+/// The model of a folder from left to right, in single precision.
+pub fn load_next_token(folder: &ModelFolder) -> Result<Box<dyn NextToken>, TrainError> {
+    Ok(folder.family.next_token(&folder.config, folder.parameters()?))
+}
+
+/// A model from left to right whose weights are drawn from `seed`, in single precision.
+pub fn fresh_next_token(config: &ModelConfig, seed: u64) -> Result<Box<dyn NextToken>, TrainError> {
+    let family = language(config)?;
+    let parameters = Parameters::initialise(family.specs(config), seed, Kind::Float);
+    Ok(family.next_token(config, parameters))
+}
+
+/// The model of a folder with what it was trained to do, heads included where `config` has them, in single precision.
+pub fn load_objective(folder: &ModelFolder, config: &Config) -> Result<Box<dyn Objective>, TrainError> {
+    let specs = folder.family.trained_specs(config);
+    let path = folder.path.join(WEIGHTS);
+    let stored = SafetensorsFile::open(&path)?;
+    let is_there = |spec: &ParameterSpec| stored.entries().iter().any(|entry| entry.name == spec.name);
+    if let Some(spec) = specs.iter().find(|spec| is_of_a_head(&spec.name) && !is_there(spec)) {
+        let what = format!(
+            "it has no head that tells whether sentences follow each other (no tensor `{}`), and objective.next_sentence \
+             is {}\nhint: say objective.next_sentence=0, or open a model that was trained with it",
+            spec.name, config.objective.next_sentence
+        );
+        return Err(TrainError::OtherModel { path, what });
+    }
+    let weights = read_finite(&path, &config.model, &specs)?;
+    let parameters = Parameters::from_tensors(specs, weights, Kind::Float).to(folder.compute.device());
+    Ok(folder.family.objective_over(config, parameters))
+}
+
+/// Beginnings of the names of heads: those that Hugging Face puts on XLNet, and `tasks.` where there are several. A
+/// model may lie beside one.
+const HEADS: [&str; 9] = [
+    "sequence_summary.",
+    "logits_proj.",
+    "classifier.",
+    "qa_outputs.",
+    "start_logits.",
+    "end_logits.",
+    "answer_class.",
+    "kernels.",
+    "tasks.",
+];
+
+/// Whether a tensor of this name is part of a head beside a model.
+pub fn is_of_a_head(name: &str) -> bool {
+    HEADS.iter().any(|head| name.starts_with(head))
+}
+
+/// The parameters `specs` of the configured model out of the file at `path`; see [`take_weights`].
+pub fn read_weights(
+    path: &Path,
+    config: &ModelConfig,
+    specs: &[ParameterSpec],
+) -> Result<Vec<Tensor>, TrainError> {
+    take_weights(&mut read_tensors(path)?, config, specs)
+}
+
+/// [`read_weights`] for whoever computes with them: an error where one holds a NaN or an infinity, of which answers and text can be made that look
+/// like any others.
+pub fn read_finite(
+    path: &Path,
+    config: &ModelConfig,
+    specs: &[ParameterSpec],
+) -> Result<Vec<Tensor>, TrainError> {
+    let weights = read_weights(path, config, specs)?;
+    check_finite(path, specs.iter().map(|spec| spec.name.as_str()).zip(&weights))?;
+    Ok(weights)
+}
+
+/// Takes the parameters `specs` of the configured model out of a file in Hugging Face's names, in their order; heads stay.
+/// A tied tensor may be stored under either of its names; where both are there they must be equal. The bias of XLNet's
+/// output may be missing beside a head, and is zeros then.
+/// Nothing of the model's size is allocated before the file is known to hold it.
+pub fn take_weights(
+    file: &mut TensorFile,
+    config: &ModelConfig,
+    specs: &[ParameterSpec],
+) -> Result<Vec<Tensor>, TrainError> {
+    let path = file.path.clone();
+    let other = |what: String| TrainError::OtherModel { path: path.clone(), what };
+    for (alias, name) in aliases(config) {
+        let Some(tied) = file.tensors.remove(&alias) else { continue };
+        match file.tensors.get(&name) {
+            None => _ = file.tensors.insert(name, tied),
+            Some(own) if own.size() == tied.size() && own == &tied => {}
+            Some(_) => {
+                return Err(other(format!("`{alias}` and `{name}` are tied in config.json, but differ")));
+            }
+        }
+    }
+    if file.tensors.keys().any(|name| is_of_a_head(name)) {
+        let optional = find(config).map_or(&[][..], |family| family.only_predicts());
+        for spec in self::specs(config).iter().filter(|spec| optional.contains(&spec.name.as_str())) {
+            let zeros = || Tensor::zeros(&spec.shape, (Kind::Float, tch::Device::Cpu));
+            file.tensors.entry(spec.name.clone()).or_insert_with(zeros);
+        }
+    }
+    refuse_foreign_names(file, specs)?;
+    let take = |spec: &ParameterSpec| file.take(&spec.name, &spec.shape);
+    let weights = specs.iter().map(take).collect::<Result<Vec<_>, _>>()?;
+    for (name, _) in buffers(config) {
+        file.tensors.remove(&name);
+    }
+    // Of a model that is fine-tuned, what only predicts tokens stays behind.
+    let own = self::specs(config);
+    let mut rest = file.tensors.keys();
+    match rest.find(|name| !is_of_a_head(name) && own.iter().all(|spec| spec.name != **name)) {
+        Some(name) => Err(other(format!("the model has no parameter `{name}`"))),
+        None => Ok(weights),
+    }
+}
+
+/// Gives a model the weights of the folder at `path`, which must be of its type and sizes. Heads for one task or
+/// another keep what they have.
+pub fn start_from(
+    path: &Path,
+    models: &'static Models,
+    model: &ModelConfig,
+    parameters: &Parameters,
+) -> Result<Begun, TrainError> {
+    let folder = ModelFolder::open(models, path)?;
+    if folder.config.model_type() != model.model_type() {
+        let what = format!("it is a {}, and a {} is trained", folder.config.model_type(), model.model_type());
+        return Err(TrainError::OtherModel { path: folder.path, what });
+    }
+    let specs = specs(model);
+    let weights = read_weights(&folder.path.join(WEIGHTS), model, &specs)?;
+    let names = parameters.specs().iter().map(|spec| spec.name.as_str());
+    let by_name: HashMap<&str, &Tensor> = names.zip(parameters.tensors()).collect();
+    fill(specs.iter().map(|spec| by_name[spec.name.as_str()]).zip(weights));
+    Ok(Begun::with(&folder.path, folder.passed_over))
+}
+
+/// `config.json` as Hugging Face writes it, every width spelled out.
+pub fn hugging_face_config(model: &ModelConfig) -> Value {
+    let mut json = model.to_json();
+    json["model_type"] = json!(model.model_type());
+    json["torch_dtype"] = json!("float32");
+    if let Some(family) = find(model) {
+        family.complete_hugging_face(model, &mut json);
+    }
+    json
+}

@@ -1,0 +1,105 @@
+//! What scoring, generation and the protocols of evaluation ask of a model: the next token, from left to right, with
+//! memory.
+
+use segue_configs::EvalConfig;
+use segue_kernels::Parameters;
+use segue_kernels::noise::Noise;
+use segue_layers::{Context, Memory};
+use tch::Tensor;
+
+/// A model that tells the next token. Dropout is off where there is no noise, and nothing but −log P of targets leaves a graph.
+pub trait NextToken {
+    /// What it was trained to.
+    fn parameters(&self) -> &Parameters;
+
+    /// What `lanes` carry before their first token.
+    fn memory_start(&self, lanes: i64) -> Memory;
+
+    /// Sets how far attention looks.
+    fn look(&mut self, eval: &EvalConfig);
+
+    /// How far attention looks.
+    fn context(&self) -> Context;
+
+    /// Sets it to what no `[eval]` section says.
+    fn set_context(&mut self, context: Context);
+
+    /// Sets what scores are multiplied by before each softmax, those of a mixture and of clusters too: the inverse of a temperature. 1
+    /// where nothing was set.
+    fn set_inverse_temperature(&mut self, factor: f64);
+
+    /// Whether what it predicts depends on distances between tokens, and not on their places in a window.
+    fn is_relative(&self) -> bool {
+        true
+    }
+
+    /// −log P in nats of `targets`, `[batch, count]`, which come after the last `count` of `ids`,
+    /// `[batch, segment]`, given all before them: `[batch, count]`, with its graph; and the memory after `ids`.
+    fn nll(&self, ids: &Tensor, targets: &Tensor, memory: &Memory) -> (Tensor, Memory) {
+        self.nll_with(ids, targets, memory, None)
+    }
+
+    /// The same with dropout, as in training, where there is noise.
+    fn nll_with(
+        &self,
+        ids: &Tensor,
+        targets: &Tensor,
+        memory: &Memory,
+        noise: Option<&Noise>,
+    ) -> (Tensor, Memory);
+
+    /// The memory after `ids`, `[batch, segment]`.
+    fn read(&self, ids: &Tensor, memory: &Memory) -> Memory;
+
+    /// log P of every token after each of `ids`, `[batch, segment]`, given what comes up to it:
+    /// `[batch, segment, vocab_size]`; and the memory after `ids`.
+    fn next_log_probs(&self, ids: &Tensor, memory: &Memory) -> (Tensor, Memory) {
+        self.next_log_probs_with(ids, memory, None)
+    }
+
+    /// The same with dropout, as in training, where there is noise.
+    fn next_log_probs_with(&self, ids: &Tensor, memory: &Memory, noise: Option<&Noise>) -> (Tensor, Memory);
+
+    /// Gates f, i and o of each layer, `[batch, segment, n]` each, as `ids`, `[batch, segment]`, are read, and the memory after them; `None` of
+    /// models without. No graph.
+    fn gates(&self, ids: &Tensor, memory: &Memory) -> Option<(Vec<[Tensor; 3]>, Memory)> {
+        let _ = (ids, memory);
+        None
+    }
+
+    /// What tells one token of each lane after the other, from `memory` on.
+    fn decoder<'a>(&'a self, memory: Memory) -> Box<dyn Decoder + 'a>;
+
+    /// The embedding of `ids`, `[batch, segment]`, and the states after each layer, read from left to right:
+    /// `[batch, segment, d_model]` each.
+    fn layers(&self, ids: &Tensor, memory: &Memory) -> Vec<Tensor>;
+}
+
+/// A model that reads one token of each lane at a time, and may keep what it has made of those before.
+pub trait Decoder {
+    /// log P of every token after `ids`, `[lanes]`, the next token of each lane: `[lanes, vocab_size]`. No graph.
+    fn next_log_probs(&mut self, ids: &Tensor) -> Tensor;
+
+    /// The memory after all that was read.
+    fn memory(self: Box<Self>) -> Memory;
+}
+
+/// A decoder that keeps the memory alone, and has its keys and values made anew for each token.
+pub struct FromMemory<'a> {
+    /// The model.
+    pub model: &'a dyn NextToken,
+    /// After all that was read.
+    pub memory: Memory,
+}
+
+impl Decoder for FromMemory<'_> {
+    fn next_log_probs(&mut self, ids: &Tensor) -> Tensor {
+        let (log_probs, memory) = self.model.next_log_probs(&ids.unsqueeze(1), &self.memory);
+        self.memory = memory;
+        log_probs.squeeze_dim(1)
+    }
+
+    fn memory(self: Box<Self>) -> Memory {
+        self.memory
+    }
+}

@@ -1,0 +1,129 @@
+use std::path::Path;
+
+use segue_configs::{Config, ConfigError, DataConfig, DataOrder};
+use segue_dataloader::{Corpus, RecordLanes, Split};
+use segue_kernels::TrainError;
+use segue_tokenizer::Tokenizer;
+
+/// The text of a run: a corpus, several that lanes share out among them, or rows that the XLNet reference has
+/// prepared.
+#[derive(Debug)]
+pub struct Sources {
+    corpora: Vec<Corpus>,
+    valid: Option<Corpus>,
+    /// Whether the configuration names the corpus that is evaluated, which else is one of those that are trained on.
+    names_valid: bool,
+    tokenizer: Tokenizer,
+    fingerprint: String,
+}
+
+impl Sources {
+    /// Opens what `[data]` names: the description of each corpus. Its shards are opened when they are read.
+    pub fn open(config: &Config) -> Result<Self, TrainError> {
+        let data = &config.data;
+        if data.corpus.is_empty() && data.corpora.is_empty() {
+            let why = "data.corpus is not set\nhint: add data.corpus=FOLDER to the command or the recipe";
+            return Err(TrainError::Layout(why.into()));
+        }
+        let valid = match data.valid.as_str() {
+            "" => None,
+            path => Some(Corpus::open_lazily(Path::new(path))?),
+        };
+        if data.order == DataOrder::Records {
+            return Self::of_records(config, valid);
+        }
+        let named = if data.corpora.is_empty() { std::slice::from_ref(&data.corpus) } else { &data.corpora };
+        let corpora: Result<Vec<Corpus>, _> =
+            named.iter().map(|path| Corpus::open_lazily(Path::new(path))).collect();
+        let corpora = corpora?;
+        let tokenizer = corpora[0].tokenizer()?;
+        let names_valid = valid.is_some();
+        let has_valid = |corpus: &&Corpus| corpus.info().splits.contains_key(&Split::Valid);
+        let valid = valid.or_else(|| corpora.iter().find(has_valid).cloned());
+        if let Some(valid) = &valid {
+            same_tokenizer(data, valid, &tokenizer)?;
+        }
+        let fingerprint = match &corpora[..] {
+            [one] => one.fingerprint().to_string(),
+            several => {
+                let all: Vec<&str> = several.iter().map(Corpus::fingerprint).collect();
+                blake3::hash(all.join("\n").as_bytes()).to_hex().to_string()
+            }
+        };
+        Ok(Self { corpora, valid, names_valid, tokenizer, fingerprint })
+    }
+
+    fn of_records(config: &Config, valid: Option<Corpus>) -> Result<Self, TrainError> {
+        if config.data.tokenizer.is_empty() {
+            let why = "TFRecords hold no tokenizer\nhint: name the folder of the one they were made with";
+            return Err(out_of_range("data.tokenizer", "", why));
+        }
+        let tokenizer = Tokenizer::load(Path::new(&config.data.tokenizer))?;
+        let records = RecordLanes::open(config)?;
+        if tokenizer.vocab_size() != records.vocab_size() {
+            let why = format!(
+                "it has {} entries and the records were made with {}",
+                tokenizer.vocab_size(),
+                records.vocab_size()
+            );
+            return Err(out_of_range("data.tokenizer", &config.data.tokenizer, &why));
+        }
+        if let Some(valid) = &valid {
+            same_tokenizer(&config.data, valid, &tokenizer)?;
+        }
+        let (names_valid, fingerprint) = (valid.is_some(), records.fingerprint()?);
+        Ok(Self { corpora: Vec::new(), valid, names_valid, tokenizer, fingerprint })
+    }
+
+    /// Checks that every file of the corpora is there, and its size and header.
+    pub(super) fn check_headers(&self) -> Result<(), TrainError> {
+        let apart = self.valid.iter().filter(|valid| self.corpora.iter().all(|own| own.dir() != valid.dir()));
+        Ok(self.corpora.iter().chain(apart).try_for_each(Corpus::check_headers)?)
+    }
+
+    /// The corpora in the order of the configuration; none where records are read.
+    pub fn corpora(&self) -> &[Corpus] {
+        &self.corpora
+    }
+
+    /// Names the text of the run: the corpus' fingerprint, or a hash of what it consists of.
+    pub fn fingerprint(&self) -> &str {
+        &self.fingerprint
+    }
+
+    /// The tokenizer of all of it.
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.tokenizer
+    }
+
+    /// The corpus whose split of that name is evaluated: for the validation split the run's own, for another the
+    /// first corpus that has it.
+    pub fn of_split(&self, split: Split) -> Option<&Corpus> {
+        match split {
+            Split::Valid => self.valid(),
+            _ => self.corpora.iter().find(|corpus| corpus.info().splits.contains_key(&split)),
+        }
+    }
+
+    /// The corpus that `data.valid` names.
+    pub(super) fn named_valid(&self) -> Option<&Corpus> {
+        self.valid.as_ref().filter(|_| self.names_valid)
+    }
+
+    /// The corpus whose validation split is evaluated.
+    pub(super) fn valid(&self) -> Option<&Corpus> {
+        self.valid.as_ref()
+    }
+}
+
+fn same_tokenizer(data: &DataConfig, valid: &Corpus, tokenizer: &Tokenizer) -> Result<(), TrainError> {
+    if valid.tokenizer()?.fingerprint() == tokenizer.fingerprint() {
+        return Ok(());
+    }
+    let why = "it was built with another tokenizer than the text to train on\nhint: build both with one";
+    Err(out_of_range("data.valid", &data.valid, why))
+}
+
+fn out_of_range(key: &'static str, value: &str, why: &str) -> TrainError {
+    ConfigError::OutOfRange { key: key.into(), value: value.into(), why: why.into() }.into()
+}

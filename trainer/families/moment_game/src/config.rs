@@ -1,0 +1,96 @@
+//! The `[model]` section.
+
+use std::any::Any;
+
+use schemars::JsonSchema;
+use segue_configs::range::{self, Range};
+use segue_configs::{Config, ConfigError, DeviceKind, ModelSection};
+use serde::{Deserialize, Serialize};
+
+/// The covariance of a vector must fit into memory, whatever a file says.
+const MAX_SIZE: usize = 4096;
+/// Turns are counted in 64 bits.
+const MAX_CRITIC_STEPS: u64 = 1 << 32;
+
+/// `model_type = "moment-game"`: a linear generator learns the mean and the covariance of Gaussian vectors from a
+/// quadratic critic. Both moments are known, so that a run can be held against its optimum.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MomentGameConfig {
+    /// Coordinates of a vector, and of the noise it is generated from.
+    #[schemars(transform = Range::at_least(1).at_most(MAX_SIZE).or_too_large("no game needs vectors that wide"))]
+    pub size: usize,
+    /// Mean μ of every coordinate of the data. Variances are 1.
+    #[schemars(transform = Range::any())]
+    pub mean: f64,
+    /// Correlation ρ of neighbouring coordinates of the data; that of coordinates i and j is `ρ^|i − j|`.
+    #[schemars(transform = Range::above(-1.0).below(1.0))]
+    pub correlation: f64,
+    /// Weight λ of the penalty `λ/2 · |w|²` on the critic's weights w. Without one the two networks need not settle at
+    /// their optimum (Mescheder et al. 2018).
+    #[schemars(transform = Range::above(0.0))]
+    pub penalty: f64,
+    /// Steps of the critic before each step of the generator; 0 updates both in every step.
+    #[schemars(transform = Range::at_least(0).at_most(MAX_CRITIC_STEPS))]
+    pub critic_steps: u64,
+}
+
+impl Default for MomentGameConfig {
+    fn default() -> Self {
+        Self { size: 3, mean: 1.0, correlation: 0.5, penalty: 1.0, critic_steps: 2 }
+    }
+}
+
+impl ModelSection for MomentGameConfig {
+    const TYPE: &'static str = "moment-game";
+    const TITLE: &'static str = "Moment game";
+    const NETWORKS: &'static [&'static str] = &["generator", "critic"];
+
+    fn family() -> &'static (dyn Any + Send + Sync) {
+        &crate::FAMILY
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        range::check("model", self)
+    }
+
+    /// Any settings of the other sections go with it but a card: it reads no text.
+    fn check_run(&self, config: &Config) -> Result<(), ConfigError> {
+        config.check_on_processor("this model trains")?;
+        config.check_trained(&[])
+    }
+
+    fn run_defaults(config: &mut Config) {
+        config.train.device = DeviceKind::Cpu;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_outside_their_ranges_are_refused_by_key() {
+        let good = MomentGameConfig::default();
+        good.check().unwrap();
+        for (wrong, key) in [
+            (MomentGameConfig { size: 0, ..good.clone() }, "model.size"),
+            (MomentGameConfig { size: 4097, ..good.clone() }, "model.size"),
+            (MomentGameConfig { mean: f64::NAN, ..good.clone() }, "model.mean"),
+            (MomentGameConfig { correlation: 1.0, ..good.clone() }, "model.correlation"),
+            (MomentGameConfig { penalty: 0.0, ..good.clone() }, "model.penalty"),
+            (MomentGameConfig { critic_steps: u64::MAX, ..good.clone() }, "model.critic_steps"),
+        ] {
+            let message = wrong.check().unwrap_err().to_string();
+            assert!(message.contains(key), "{message}");
+        }
+    }
+
+    #[test]
+    fn cards_are_refused() {
+        let keys = ["model.model_type=moment-game", "train.device=cuda"].map(String::from);
+        let message =
+            segue_testing::models::<crate::MomentGameConfig>().load(None, &keys).err().unwrap().to_string();
+        assert!(message.contains("this model trains on the processor"), "{message}");
+    }
+}

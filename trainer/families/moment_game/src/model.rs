@@ -1,0 +1,216 @@
+//! The two networks, and what each of them is trained to lower. Equations are numbered as in `README.md`.
+
+use segue_configs::Config;
+use segue_engine::{Learner, Loss, Turn};
+use segue_kernels::noise::Noise;
+use segue_kernels::{Init, ParameterSpec, Parameters};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tch::{Kind, Tensor};
+
+use super::config::MomentGameConfig;
+
+/// Place of the generator among the networks, and number of the source it is trained on. First, because it is the model.
+pub const GENERATOR: usize = 0;
+/// The same of the critic.
+pub const CRITIC: usize = 1;
+
+/// Standard deviation of the generator's first weights: at 0 the generator has no gradient.
+const START: f64 = 0.5;
+
+/// Generator and critic.
+pub struct Players {
+    config: MomentGameConfig,
+    generator: Parameters,
+    critic: Parameters,
+    seen: Seen,
+}
+
+/// The data trained on so far. What is neither a weight nor a lane's is the state of the learner: every rank makes it of the
+/// same sums, and checkpoints hold it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Seen {
+    count: f64,
+    sum: Vec<f64>,
+}
+
+/// A and b of eq. 1.
+fn generator(game: &MomentGameConfig) -> Vec<ParameterSpec> {
+    let size = game.size as i64;
+    let start = Init::Normal { mean: 0.0, std: START };
+    vec![spec("generator.weight", &[size, size], start), spec("generator.bias", &[size], Init::Zeros)]
+}
+
+/// u and V of eq. 2.
+fn critic(game: &MomentGameConfig) -> Vec<ParameterSpec> {
+    let size = game.size as i64;
+    vec![spec("critic.linear", &[size], Init::Zeros), spec("critic.quadratic", &[size, size], Init::Zeros)]
+}
+
+fn spec(name: &str, shape: &[i64], init: Init) -> ParameterSpec {
+    ParameterSpec { name: name.into(), shape: shape.to_vec(), init }
+}
+
+impl Players {
+    /// Fresh networks.
+    pub fn new(config: &Config, game: &MomentGameConfig) -> Self {
+        let network =
+            |specs: Vec<ParameterSpec>| Parameters::initialise(specs, config.train.seed, Kind::Float);
+        Self {
+            generator: network(generator(game)),
+            critic: network(critic(game)),
+            seen: Seen { count: 0.0, sum: vec![0.0; game.size] },
+            config: game.clone(),
+        }
+    }
+
+    /// Every parameter, the generator's first, without making them.
+    pub fn specs(game: &MomentGameConfig) -> Vec<ParameterSpec> {
+        [generator(game), critic(game)].concat()
+    }
+
+    /// G(z), eq. 1; `z`: `[batch, size]`, returns likewise.
+    fn generate(&self, z: &Tensor) -> Tensor {
+        z.matmul(&self.generator.get("generator.weight").tr()) + self.generator.get("generator.bias")
+    }
+
+    /// D(x), eq. 2; `x`: `[batch, size]`, returns `[batch]`.
+    fn score(&self, x: &Tensor) -> Tensor {
+        let x = x - self.centre();
+        let quadratic = (x.matmul(&self.critic.get("critic.quadratic")) * &x).sum_dim_intlist(1, false, None);
+        x.matmul(&self.critic.get("critic.linear")) + quadratic * 0.5
+    }
+
+    /// c of eq. 2, the mean of the data so far: `[size]`.
+    fn centre(&self) -> Tensor {
+        let count = self.seen.count.max(1.0);
+        let mean: Vec<f32> = self.seen.sum.iter().map(|sum| (sum / count) as f32).collect();
+        Tensor::from_slice(&mean)
+    }
+
+    /// λ/2 (|u|² + |V|²) of eq. 4; scalar.
+    fn penalty(&self) -> Tensor {
+        let squares = |w: &Tensor| w.square().sum(None);
+        let [u, v] = [0, 1].map(|i| squares(&self.critic.tensors()[i]));
+        (u + v) * (self.config.penalty / 2.0)
+    }
+
+    /// Mean `b`, `[size]`, and covariance `A Aᵀ`, `[size, size]`, of what the generator makes; f64.
+    pub fn moments(&self) -> (Tensor, Tensor) {
+        let of = |name| self.generator.get(name).detach().to_kind(Kind::Double);
+        let weight = of("generator.weight");
+        (of("generator.bias"), weight.matmul(&weight.tr()))
+    }
+
+    /// Length of all weights of the critic together.
+    pub fn critic_norm(&self) -> f64 {
+        let squares = |w: &Tensor| w.detach().square().sum(Kind::Double).double_value(&[]);
+        self.critic.tensors().iter().map(squares).sum::<f64>().sqrt()
+    }
+}
+
+impl Learner for Players {
+    /// Data: `[micro_steps, micro_batch, size]`.
+    type Batch = Tensor;
+    /// A vector knows nothing of those before it.
+    type Carry = ();
+
+    fn networks(&self) -> Vec<(&'static str, &Parameters)> {
+        vec![("generator", &self.generator), ("critic", &self.critic)]
+    }
+
+    /// Rounds of `critic_steps` turns of the critic and one of the generator. Each has a source of its own, of which it takes
+    /// one batch after another.
+    fn turn(&mut self, step: u64) -> Turn {
+        let critic_steps = self.config.critic_steps;
+        let (round, place) = ((step - 1) / (critic_steps + 1), (step - 1) % (critic_steps + 1));
+        match place {
+            _ if critic_steps == 0 => {
+                Turn { networks: vec![GENERATOR, CRITIC], source: GENERATOR, nth: step }
+            }
+            _ if place < critic_steps => {
+                Turn { networks: vec![CRITIC], source: CRITIC, nth: round * critic_steps + place + 1 }
+            }
+            _ => Turn { networks: vec![GENERATOR], source: GENERATOR, nth: round + 1 },
+        }
+    }
+
+    fn start(&self, _: i64) {}
+
+    /// Eq. 3 and 4 as sums over the vectors of a micro-step. The gap is reported in every turn, so that a mean loss over
+    /// turns means something.
+    fn loss(&self, turn: &Turn, batch: &Tensor, micro_step: usize, (): &(), noise: &Noise) -> Loss<()> {
+        let data = batch.get(micro_step as i64); // [micro_batch, size]
+        let made = self.generate(&noise.normal(&data.size()));
+        let gap = (self.score(&data) - self.score(&made)).sum(None);
+        let weight = data.size()[0] as f64;
+        let objective = |&network: &usize| match network {
+            GENERATOR => gap.shallow_clone(),
+            _ => self.penalty() * weight - &gap,
+        };
+        Loss {
+            objectives: turn.networks.iter().map(objective).collect(),
+            reported: gap.detach(),
+            weight,
+            carry: (),
+            statistics: vec![data.sum_dim_intlist(0, false, Kind::Double)],
+        }
+    }
+
+    fn updated(&mut self, _: &Turn, statistics: &[f64], weight: f64) {
+        self.seen.count += weight;
+        self.seen.sum.iter_mut().zip(statistics).for_each(|(sum, more)| *sum += more);
+    }
+
+    fn state(&self) -> Value {
+        json!(self.seen)
+    }
+
+    fn restore(&mut self, state: &Value) -> bool {
+        match Seen::deserialize(state) {
+            Ok(seen) if seen.sum.len() == self.config.size => {
+                self.seen = seen;
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn turns(critic_steps: u64) -> Vec<(Vec<usize>, usize, u64)> {
+        let config = segue_testing::models::<crate::MomentGameConfig>().load(None, &[]).unwrap().config;
+        let game = MomentGameConfig { critic_steps, ..Default::default() };
+        let mut players = Players::new(&config, &game);
+        let turn = |step| {
+            let Turn { networks, source, nth } = players.turn(step);
+            (networks, source, nth)
+        };
+        (1..=7).map(turn).collect()
+    }
+
+    #[test]
+    fn turns_go_in_rounds_and_number_the_batches_of_each_source() {
+        let (critic, generator) = (|nth| (vec![1], 1, nth), |nth| (vec![0], 0, nth));
+        assert_eq!(
+            turns(2),
+            [critic(1), critic(2), generator(1), critic(3), critic(4), generator(2), critic(5)]
+        );
+        assert_eq!(turns(0), (1..=7).map(|nth| (vec![0, 1], 0, nth)).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn state_of_vectors_of_another_size_is_refused() {
+        let config = segue_testing::models::<crate::MomentGameConfig>().load(None, &[]).unwrap().config;
+        let mut players = Players::new(&config, &MomentGameConfig::default());
+        assert!(players.restore(&json!({ "count": 2.0, "sum": [1.0, 2.0, 3.0] })));
+        assert_eq!(Vec::<f32>::try_from(players.centre()).unwrap(), [0.5, 1.0, 1.5]);
+        for other in [json!(null), json!({ "count": 2.0, "sum": [1.0] }), json!({ "count": 2.0 })] {
+            assert!(!players.restore(&other), "{other}");
+        }
+        assert_eq!(players.state(), json!({ "count": 2.0, "sum": [1.0, 2.0, 3.0] }));
+    }
+}

@@ -1,0 +1,501 @@
+//! The `[model]` section.
+
+use std::any::Any;
+use std::path::Path;
+
+use schemars::JsonSchema;
+use segue_configs::model::{no_effect, out_of_range, refused, size, width};
+use segue_configs::range::{self, Range};
+use segue_configs::{Config, ConfigError, DeviceKind, Idle, ModelSection, OptimKind, ScheduleKind};
+use segue_data_error::DataError;
+use segue_graph::{NodeData, OpenOptions, Setting, Split};
+use serde::{Deserialize, Serialize};
+
+/// Steps and batches are counted in 64 bits.
+const MAX_COUNT: u64 = 1 << 32;
+
+/// Steps of a round, on average: rounds without a step are passed over one by one.
+const LEAST_STEPS: f64 = 1e-3;
+
+/// What predicts the class of a node (Yang, Cohen and Salakhutdinov 2016; Yang 2019, §3.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Variant {
+    /// Features and an embedding of each node, which contexts train too (Planetoid-T); without any feature, `graph`.
+    Transductive,
+    /// Features alone; contexts train the embedding that is computed of them (Planetoid-I).
+    Inductive,
+    /// The embedding alone (Planetoid-G).
+    Graph,
+    /// A linear softmax of the features, without the graph.
+    Features,
+    /// The embedding as contexts leave it, with a linear softmax on top.
+    GraphEmbedding,
+    /// Labels that spread over edges, clamped where they are known (Zhu et al. 2003).
+    LabelPropagation,
+    /// Labels that spread over edges, with normalised weights and without clamps (Zhou et al. 2004).
+    LabelSpreading,
+    /// A linear softmax of the features whose outputs are to agree along edges (Belkin et al. 2006).
+    Manireg,
+    /// A network of the features with an embedding that is to agree along edges (Weston et al. 2012).
+    Semiemb,
+}
+
+impl Variant {
+    /// Whether nodes have embeddings of their own, as parameters.
+    pub fn has_embedding(self) -> bool {
+        matches!(self, Self::Transductive | Self::Graph | Self::GraphEmbedding)
+    }
+
+    /// Whether contexts train it.
+    pub fn has_contexts(self) -> bool {
+        self.has_embedding() || self == Self::Inductive
+    }
+
+    /// Whether it pays for differences along edges.
+    pub fn has_penalty(self) -> bool {
+        matches!(self, Self::Manireg | Self::Semiemb)
+    }
+
+    /// Whether it spreads labels and trains nothing.
+    pub fn spreads(self) -> bool {
+        matches!(self, Self::LabelPropagation | Self::LabelSpreading)
+    }
+
+    /// Whether classes are predicted from features.
+    pub fn reads_features(self) -> bool {
+        !self.spreads() && !matches!(self, Self::Graph | Self::GraphEmbedding)
+    }
+
+    /// Whether it predicts classes of nodes by their features alone, of unseen ones too.
+    pub fn is_inductive(self) -> bool {
+        self.reads_features() && !self.has_embedding()
+    }
+
+    /// Whether it has layers between embedding or features and the classes.
+    pub fn has_hidden(self) -> bool {
+        matches!(self, Self::Transductive | Self::Inductive | Self::Semiemb)
+    }
+}
+
+/// Nonlinearity of the layers before the last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Hidden {
+    /// A softmax as wide as there are classes, as in the public program.
+    Softmax,
+    /// Rectified units, as in the text.
+    Relu,
+}
+
+/// Loss of contexts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Contexts {
+    /// The softmax over all nodes, with a bias a node (Yang 2019, eq. 3.11).
+    Softmax,
+    /// Pairs told from drawn ones (Yang 2019, eq. 3.12).
+    Negative,
+}
+
+/// Which pairs of a walk count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum PairsPerWalk {
+    /// All within the window, as in the public program.
+    All,
+    /// One, drawn from them (Yang 2019, algorithm 2).
+    One,
+}
+
+/// How a pair of labelled nodes is drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum LabelPairs {
+    /// The anchor among all labelled nodes, then its partner among those of its class, as in the public program.
+    Anchor,
+    /// Among all pairs of one class alike (Yang 2019, algorithm 2).
+    Uniform,
+}
+
+/// Where walks start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Starts {
+    /// At every node once, in a random order, before any comes again, as in the public program; inductively at those alone that training
+    /// sees.
+    Permuted,
+    /// At nodes drawn uniformly (Yang 2019, algorithm 2), inductively among those that training sees.
+    Uniform,
+}
+
+/// `model_type = "planetoid"`: classes of the nodes of a graph, of which few are labelled (Yang, Cohen and Salakhutdinov
+/// 2016), and the methods it is compared with.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PlanetoidConfig {
+    /// What predicts the class of a node.
+    pub variant: Variant,
+    /// Nonlinearity of the layers before the last.
+    pub hidden: Hidden,
+    /// Width of these layers with `hidden = "relu"`; 0 for the number of classes, which `softmax` layers always have.
+    #[schemars(transform = width())]
+    pub d_hidden: usize,
+    /// Train each softmax layer as a classifier of its own too, by its own cross-entropy.
+    pub layer_losses: bool,
+    /// Move the embeddings of labelled nodes in supervised steps too, as the public program does unless told otherwise. Those of other nodes stay
+    /// where contexts have put them, so that long training tells the two apart.
+    pub update_embedding: bool,
+    /// Width of the embedding.
+    #[schemars(transform = size())]
+    pub d_embed: usize,
+    /// Standard deviation of the first embeddings of nodes.
+    #[schemars(transform = Range::above(0.0))]
+    pub embed_std: f64,
+    /// Loss of contexts.
+    pub contexts: Contexts,
+    /// With `contexts = "negative"`: drawn pairs after each true one; 0 makes each pair a true one with probability `r1`.
+    #[schemars(transform = Range::at_least(0).at_most(1 << 16))]
+    pub negatives: usize,
+    /// With `contexts = "negative"` and `negatives = 0`: probability that a pair is a true one.
+    #[schemars(transform = Range::at_least(0.0).at_most(1.0))]
+    pub r1: f64,
+    /// Probability that a context comes of the graph and not of labels.
+    #[schemars(transform = Range::at_least(0.0).at_most(1.0))]
+    pub r2: f64,
+    /// Nodes of a walk. The text has 10; the public program walks 10 steps, over 11 nodes.
+    #[schemars(transform = Range::at_least(1).at_most(1 << 12))]
+    pub walk_nodes: usize,
+    /// Largest distance on a walk of the two nodes of a pair: 2 in the text, 3 in the public program.
+    #[schemars(transform = Range::at_least(0).at_most(1 << 16))]
+    pub window: usize,
+    /// Whether a node on a walk is a context of itself there.
+    pub self_pairs: bool,
+    /// Which pairs of a walk count.
+    pub pairs_per_walk: PairsPerWalk,
+    /// Where walks start.
+    pub starts: Starts,
+    /// How a pair of labelled nodes is drawn.
+    pub label_pairs: LabelPairs,
+    /// Labelled nodes of a supervised step, at most all of them.
+    #[schemars(transform = Range::at_least(1).at_most(MAX_COUNT))]
+    pub batch: usize,
+    /// Walks or pairs of labelled nodes of a step of contexts; edges of a step of penalties.
+    #[schemars(transform = Range::at_least(1).at_most(MAX_COUNT))]
+    pub context_batch: usize,
+    /// Pairs of labelled nodes of a step of `pretrain_label`.
+    #[schemars(transform = Range::at_least(1).at_most(MAX_COUNT))]
+    pub label_batch: usize,
+    /// Steps of contexts of labels before all else.
+    #[schemars(transform = Range::at_least(0).at_most(MAX_COUNT))]
+    pub pretrain_label: u64,
+    /// Steps of contexts after these and before the first supervised step.
+    #[schemars(transform = Range::at_least(0).at_most(MAX_COUNT))]
+    pub pretrain_contexts: u64,
+    /// Supervised steps of a round. Of a fraction, the rest is the probability of one more.
+    #[schemars(transform = Range::at_least(0.0).at_most(MAX_COUNT))]
+    pub supervised_steps: f64,
+    /// Steps of contexts, or of penalties, of a round, likewise.
+    #[schemars(transform = Range::at_least(0.0).at_most(MAX_COUNT))]
+    pub context_steps: f64,
+    /// λ, by which losses of contexts, and penalties, are multiplied. With plain gradient descent the rate of their steps is this times
+    /// `optim.lr`.
+    #[schemars(transform = Range::at_least(0.0))]
+    pub lambda: f64,
+    /// Take the mean over the pairs of a step of contexts and not their sum, as the public program does. Penalties are always means.
+    pub context_mean: bool,
+    /// With `variant = "label-spreading"`: what of a node comes of its neighbours, α of Zhou et al. 2004.
+    #[schemars(transform = Range::above(0.0).below(1.0))]
+    pub alpha: f64,
+    /// Seed of a split that is drawn anew; 0 for that of the files. Settings are chosen on another split than that of the figures.
+    #[schemars(transform = Range::at_least(0).at_most(i64::MAX).or_too_large("a seed has at most 63 bits"))]
+    pub split_seed: u64,
+    /// Labelled nodes of each class, with a `split_seed`.
+    #[schemars(transform = Range::at_least(1).at_most(MAX_COUNT))]
+    pub split_per_class: usize,
+    /// Test nodes, with a `split_seed`.
+    #[schemars(transform = Range::at_least(0).at_most(MAX_COUNT))]
+    pub split_test: usize,
+    /// Number of one of the splits that the data set brings, from 1: of the folders in its folder `splits`, or that beside its pickles, in the
+    /// order of their names as numbers, each with `train.index` and `test.index`. 0 for the split of the files.
+    #[schemars(transform = Range::at_least(0).at_most(1 << 16))]
+    pub given_split: usize,
+    /// Report how many test nodes of each class are among so many nodes of its highest probability, of all that are not trained on; 0 for not.
+    #[schemars(transform = Range::at_least(0).at_most(MAX_COUNT))]
+    pub recall_at: usize,
+    /// Nodes; 0 until the graph is known, as with the two below.
+    #[schemars(transform = width())]
+    pub nodes: usize,
+    /// Columns of the features.
+    #[schemars(transform = width())]
+    pub features: usize,
+    /// Classes.
+    #[schemars(transform = width())]
+    pub classes: usize,
+    /// Nodes that contexts are of: all, or those that training sees with their features.
+    #[schemars(transform = width())]
+    pub context_nodes: usize,
+}
+
+impl Default for PlanetoidConfig {
+    fn default() -> Self {
+        Self {
+            variant: Variant::Transductive,
+            hidden: Hidden::Softmax,
+            d_hidden: 0,
+            layer_losses: true,
+            update_embedding: true,
+            d_embed: 50,
+            embed_std: 0.01,
+            contexts: Contexts::Softmax,
+            negatives: 0,
+            r1: 5.0 / 6.0,
+            r2: 1.0,
+            walk_nodes: 11,
+            window: 3,
+            self_pairs: true,
+            pairs_per_walk: PairsPerWalk::All,
+            starts: Starts::Permuted,
+            label_pairs: LabelPairs::Anchor,
+            batch: 200,
+            context_batch: 200,
+            label_batch: 100,
+            pretrain_label: 2000,
+            pretrain_contexts: 70,
+            supervised_steps: 1.0,
+            context_steps: 0.0,
+            lambda: 0.1,
+            context_mean: false,
+            alpha: 0.99,
+            split_seed: 0,
+            split_per_class: 20,
+            split_test: 1000,
+            given_split: 0,
+            recall_at: 0,
+            nodes: 0,
+            features: 0,
+            classes: 0,
+            context_nodes: 0,
+        }
+    }
+}
+
+impl PlanetoidConfig {
+    /// Opens the graph at `path` as this reads it.
+    pub fn data(&self, path: &Path) -> Result<NodeData, DataError> {
+        let setting = if self.variant.is_inductive() { Setting::Inductive } else { Setting::Transductive };
+        let split = match (self.given_split, self.split_seed) {
+            (0, 0) => Split::Files,
+            (0, seed) => Split::Drawn { per_class: self.split_per_class, test: self.split_test, seed },
+            (number, _) => Split::Given(number),
+        };
+        let options =
+            OpenOptions { split, features_needed: self.variant.reads_features(), ..Default::default() };
+        NodeData::open_with(path, setting, options)
+    }
+
+    /// Width of the layers before the last.
+    pub fn hidden_width(&self) -> usize {
+        if self.d_hidden == 0 { self.classes } else { self.d_hidden }
+    }
+
+    /// Refuses keys that have no effect beside the others, and rounds in which nothing happens.
+    fn check_together(&self) -> Result<(), ConfigError> {
+        let negative = self.contexts == Contexts::Negative;
+        let default = Self::default();
+        if self.hidden == Hidden::Softmax && self.d_hidden > 0 {
+            let why = "softmax layers are as wide as there are classes\nhint: choose model.hidden=relu";
+            return Err(out_of_range("model.d_hidden", self.d_hidden, why));
+        }
+        if self.hidden == Hidden::Relu && self.layer_losses {
+            let why = "rectified units are no distribution over classes\nhint: add model.layer_losses=false";
+            return Err(out_of_range("model.layer_losses", true, why));
+        }
+        if !self.update_embedding && !matches!(self.variant, Variant::Transductive | Variant::Graph) {
+            let why = "needs model.variant = \"transductive\" or \"graph\"";
+            return Err(no_effect("model.update_embedding", false, why));
+        }
+        if !negative && self.negatives > 0 {
+            return Err(no_effect("model.negatives", self.negatives, "needs model.contexts = \"negative\""));
+        }
+        if (!negative || self.negatives > 0) && self.r1 != default.r1 {
+            let why = "needs model.contexts = \"negative\" and model.negatives = 0";
+            return Err(no_effect("model.r1", self.r1, why));
+        }
+        if self.variant != Variant::LabelSpreading && self.alpha != default.alpha {
+            return Err(no_effect("model.alpha", self.alpha, "needs model.variant = \"label-spreading\""));
+        }
+        for (key, value, usual) in [
+            ("model.split_per_class", self.split_per_class, default.split_per_class),
+            ("model.split_test", self.split_test, default.split_test),
+        ] {
+            if self.split_seed == 0 && value != usual {
+                return Err(no_effect(key, value, "needs a model.split_seed"));
+            }
+        }
+        if self.split_seed != 0 && self.given_split != 0 {
+            let why = "there is a model.split_seed too\nhint: a split is drawn or given, set one to 0";
+            return Err(out_of_range("model.given_split", self.given_split, why));
+        }
+        if !self.self_pairs && (self.window == 0 || self.walk_nodes == 1) {
+            let why = "a walk has no other pair\nhint: raise model.window or model.walk_nodes";
+            return Err(out_of_range("model.self_pairs", false, why));
+        }
+        let has_others = self.variant.has_contexts() || self.variant.has_penalty();
+        let in_a_round = self.supervised_steps + if has_others { self.context_steps } else { 0.0 };
+        if in_a_round < LEAST_STEPS {
+            let why = "a round needs a step\nhint: raise it, or model.context_steps where there are contexts";
+            return Err(out_of_range("model.supervised_steps", self.supervised_steps, why));
+        }
+        Ok(())
+    }
+}
+
+impl ModelSection for PlanetoidConfig {
+    const TYPE: &'static str = "planetoid";
+    const TITLE: &'static str = "Planetoid";
+
+    fn family() -> &'static (dyn Any + Send + Sync) {
+        &crate::FAMILY
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        range::check("model", self)?;
+        self.check_together()
+    }
+
+    fn check_run(&self, config: &Config) -> Result<(), ConfigError> {
+        config.check_trained(&[])?;
+        if config.train.batch_warmup > 0 {
+            return Err(refused(config, "train.batch_warmup", "the batches of this model do not grow"));
+        }
+        config.check_on_processor("this model trains")?;
+        // Labels that spread are put in place by steps of length 1.
+        let plain = config.optim.kind == OptimKind::Sgd && config.optim.lr == 1.0;
+        if self.variant.spreads() && !(plain && config.schedule.kind == ScheduleKind::Constant) {
+            let why = "labels spread with optim.kind = \"sgd\", optim.lr = 1 and schedule.kind = \"constant\" alone";
+            return Err(refused(config, "optim.lr", why));
+        }
+        Ok(())
+    }
+
+    /// Evaluations are of test nodes: their accuracy is told, and chooses nothing.
+    fn idle(&self, _: &Config) -> Vec<Idle> {
+        let chooses = "this model is evaluated on test nodes, which choose nothing";
+        let is_loss = "is for losses, and this model is judged by its accuracy";
+        [
+            Idle::new("eval.patience", &["model.model_type"], chooses),
+            Idle::new("checkpoint.best", &["model.model_type"], chooses),
+            Idle::new("recovery.diverged_by", &["model.model_type"], is_loss),
+            Idle::new("recovery.diverged_times", &["model.model_type"], is_loss),
+        ]
+        .into()
+    }
+
+    /// Plain gradient descent at one rate, as the public program has it, and a batch that up to four ranks share.
+    fn run_defaults(config: &mut Config) {
+        config.optim.kind = OptimKind::Sgd;
+        config.optim.lr = 0.1;
+        config.optim.clip = 0.0;
+        config.schedule.kind = ScheduleKind::Constant;
+        config.train.lanes = 4;
+        config.train.micro_batch = 1;
+        config.train.device = DeviceKind::Cpu;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use segue_configs::study::Study;
+    use segue_testing::models;
+
+    use super::*;
+
+    #[test]
+    fn keys_without_effect_are_refused() {
+        let good = PlanetoidConfig::default();
+        good.check().unwrap();
+        for (wrong, key) in [
+            (PlanetoidConfig { d_hidden: 8, ..good.clone() }, "model.d_hidden"),
+            (PlanetoidConfig { hidden: Hidden::Relu, ..good.clone() }, "model.layer_losses"),
+            (PlanetoidConfig { negatives: 5, ..good.clone() }, "model.negatives"),
+            (PlanetoidConfig { r1: 0.5, ..good.clone() }, "model.r1"),
+            (
+                PlanetoidConfig { update_embedding: false, variant: Variant::Inductive, ..good.clone() },
+                "model.update_embedding",
+            ),
+            (PlanetoidConfig { alpha: 0.5, ..good.clone() }, "model.alpha"),
+            (PlanetoidConfig { split_test: 10, ..good.clone() }, "model.split_test"),
+            (PlanetoidConfig { split_seed: 3, given_split: 1, ..good.clone() }, "model.given_split"),
+            (PlanetoidConfig { walk_nodes: 4097, ..good.clone() }, "model.walk_nodes"),
+            (PlanetoidConfig { window: 0, self_pairs: false, ..good.clone() }, "model.self_pairs"),
+            (
+                PlanetoidConfig {
+                    supervised_steps: 0.0,
+                    context_steps: 1.0,
+                    variant: Variant::Features,
+                    ..good.clone()
+                },
+                "model.supervised_steps",
+            ),
+            (PlanetoidConfig { supervised_steps: 0.0, ..good.clone() }, "model.supervised_steps"),
+            (PlanetoidConfig { lambda: -1.0, ..good.clone() }, "model.lambda"),
+            (PlanetoidConfig { d_embed: 0, ..good.clone() }, "model.d_embed"),
+        ] {
+            let message = wrong.check().unwrap_err().to_string();
+            assert!(message.contains(key), "{message}");
+        }
+    }
+
+    #[test]
+    fn an_accuracy_on_test_nodes_chooses_nothing() {
+        let load = |keys: &[&str]| {
+            let keys: Vec<String> =
+                ["model.model_type=planetoid"].iter().chain(keys).map(|key| key.to_string()).collect();
+            models::<crate::PlanetoidConfig>()
+                .load(None, &keys)
+                .map(|loaded| loaded.config)
+                .map_err(|error| error.to_string())
+        };
+        for (keys, says) in [
+            (
+                &["eval.patience=3", "eval.every=5"][..],
+                "`eval.patience` = 3 is invalid: this model is evaluated on test nodes",
+            ),
+            (&["checkpoint.best=true"], "`checkpoint.best` = true is invalid"),
+            (
+                &["recovery.non_finite=restore_best", "recovery.diverged_times=1.2"],
+                "`recovery.diverged_times` = 1.2 is invalid: is for losses",
+            ),
+            (
+                &["recovery.non_finite=restore_best", "recovery.diverged_by=0.5"],
+                "`recovery.diverged_by` = 0.5",
+            ),
+        ] {
+            let message = load(keys).unwrap_err();
+            assert!(message.contains(says), "{keys:?}: {message}");
+        }
+        load(&["recovery.non_finite=restore_best", "checkpoint.best=false"]).unwrap();
+        // What a checkpoint holds was taken once.
+        let mut stored = load(&[]).unwrap().to_json();
+        stored["checkpoint"]["best"] = true.into();
+        models::<crate::PlanetoidConfig>().from_json(&stored, "the checkpoint").unwrap();
+    }
+
+    /// Studies keep the best models of their trials where there is such a thing.
+    #[test]
+    fn a_study_asks_for_no_best_model() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        file("recipe.toml", "[model]\nmodel_type = \"planetoid\"\n");
+        let text = "name = \"rates\"\nrecipe = \"recipe.toml\"\noutput = \"out\"\ntrials = 2\n\
+                    [[parameter]]\nkey = \"optim.lr\"\nlow = 0.1\nhigh = 0.2\n";
+        let study = Study::load(models::<crate::PlanetoidConfig>(), &file("study.toml", text), &[]).unwrap();
+        assert!(!study.base.checkpoint.best);
+        study.config_at(&[0.5]).unwrap();
+    }
+}

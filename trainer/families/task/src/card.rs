@@ -1,0 +1,236 @@
+//! The page that people find beside a published model.
+
+use std::path::Path;
+
+use segue_configs::{Config, ModelConfig};
+use segue_tasks::{Kind, TaskData};
+use serde_json::json;
+
+use super::model::HeadSpec;
+use super::scoring::SplitScores;
+
+/// How a model came to be, as far as a program cannot tell from its configuration.
+#[derive(Debug, Clone, Default)]
+pub struct Circumstances {
+    /// Processor, and how many ranks.
+    pub hardware: String,
+}
+
+/// `README.md` of a fine-tuned model: front matter that the Hub reads, then the same for people. `pipeline` is the public
+/// package's that opens the folder and answers alike, or why there is none.
+pub fn model_card(
+    config: &Config,
+    tasks: &[TaskData],
+    scores: &[SplitScores],
+    step: u64,
+    pipeline: &Result<&'static str, String>,
+    circumstances: &Circumstances,
+) -> String {
+    let names: Vec<String> = tasks.iter().map(|data| one_line(&data.name)).collect();
+    let model = config.model.model_type();
+    let kinds: Vec<Kind> = tasks.iter().map(|data| data.kind).collect();
+    let mut card = front_matter(model, &kinds, scores, pipeline);
+    card.push_str(&format!("\n# {model} fine-tuned on {}\n\n", names.join(", ")));
+    card.push_str(&score_table(scores));
+    card.push_str(&use_of(pipeline, Some(config.train.segment)));
+    card.push_str("\n## Training\n\n");
+    let start = match config.task.from_scratch {
+        true => "random weights in the sizes of",
+        false => "weights of",
+    };
+    for (what, value) in [
+        ("start", format!("{start} {}", name_of(&config.train.init_from))),
+        ("data", format!("{}: {}", name_of(&config.task.data), counts(tasks))),
+        ("columns", columns(tasks)),
+        ("steps", format!("{step} of {}, {} examples each", config.train.steps, config.train.lanes)),
+        ("longest sequence", format!("{} tokens", config.train.segment)),
+        ("learning rate", format!("{}, {} steps of warm-up", config.peak_lr(), config.schedule.warmup)),
+        ("seed", config.train.seed.to_string()),
+        ("hardware", circumstances.hardware.clone()),
+    ] {
+        if !value.is_empty() {
+            card.push_str(&format!("- {what}: {value}\n"));
+        }
+    }
+    card
+}
+
+/// `README.md` of the folder of one task, `head`, of a model that has the heads `all`.
+pub(super) fn extracted_card(
+    model: &ModelConfig,
+    head: &HeadSpec,
+    all: &[HeadSpec],
+    scores: &[SplitScores],
+    pipeline: &Result<&'static str, String>,
+    longest: Option<usize>,
+) -> String {
+    let others: Vec<String> = all.iter().map(|head| one_line(&head.task)).collect();
+    let model = model.model_type();
+    let mut card = front_matter(model, &[head.kind], scores, pipeline);
+    card.push_str(&format!("\n# {model} fine-tuned on {}\n\n", one_line(&head.task)));
+    if !scores.is_empty() {
+        card.push_str(&score_table(scores));
+    }
+    card.push_str(&use_of(pipeline, longest));
+    card.push_str(&format!(
+        "\n## Training\n\nOne encoder was fine-tuned on {}; this folder has its head for one of them.\n",
+        others.join(", ")
+    ));
+    card
+}
+
+/// What the Hub reads. JSON is YAML: names stay what they are, whatever is in them.
+fn front_matter(
+    model: &str,
+    kinds: &[Kind],
+    scores: &[SplitScores],
+    pipeline: &Result<&'static str, String>,
+) -> String {
+    let tag = pipeline.as_ref().map_or(String::new(), |name| format!("pipeline_tag: {name}\n"));
+    format!(
+        "---\nlibrary_name: {}\n{tag}tags: {}\nmetrics: {}\n---\n",
+        library(kinds),
+        json!([model, "segue"]),
+        json!(metric_names(scores))
+    )
+}
+
+fn score_table(scores: &[SplitScores]) -> String {
+    let mut table = String::from("| task | split | examples | metric | value |\n|---|---|---:|---|---:|\n");
+    for split in scores {
+        for metric in &split.metrics {
+            table.push_str(&format!(
+                "| {} | {} | {} | {} | {:.4} |\n",
+                one_line(&split.task),
+                one_line(&split.split),
+                split.count,
+                one_line(&metric.name),
+                metric.value
+            ));
+        }
+    }
+    table
+}
+
+/// The last part of a path, as code: the rest of it says more of the writer's machine than of the model. Of `.`, `..` and `/`
+/// nothing is left.
+fn name_of(path: &str) -> String {
+    let name = Path::new(path).file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+    format!("`{}`", one_line(&name).replace('`', "'"))
+}
+
+/// A name in a line or in a cell of a table: one that holds line ends or bars would end either.
+fn one_line(name: &str) -> String {
+    let plain = name.split(char::is_control).collect::<Vec<_>>().join(" ");
+    plain.replace('|', "\\|")
+}
+
+/// Which columns were read as what, where the task leaves that open.
+fn columns(tasks: &[TaskData]) -> String {
+    let told = tasks.iter().filter_map(|data| Some(one_line(data.columns.as_deref()?)));
+    told.collect::<Vec<_>>().join("; ")
+}
+
+/// The package that opens the model with its heads: of several heads the public one has none.
+fn library(kinds: &[Kind]) -> &'static str {
+    match kinds {
+        [one] if *one != Kind::Ranking => "transformers",
+        _ => "segue",
+    }
+}
+
+/// How the public package opens the folder, or that it does not.
+fn use_of(pipeline: &Result<&'static str, String>, longest: Option<usize>) -> String {
+    let longest =
+        longest.map_or("the longest sequence of training".into(), |longest| format!("{longest} tokens"));
+    match pipeline {
+        // The pipeline of labels for tokens takes no such option.
+        Ok("text-classification") => format!(
+            "\n## Use\n\n```python\nfrom transformers import pipeline\n\nanswer = pipeline(\"text-classification\", \
+             model=\"FOLDER\", truncation=True)\n```\n\nTexts are cut after {longest}, as they are here.\n"
+        ),
+        Ok(name) => format!(
+            "\n## Use\n\n```python\nfrom transformers import pipeline\n\nanswer = pipeline(\"{name}\", \
+             model=\"FOLDER\")\n```\n\nThe label of a word is that of its first token.\n"
+        ),
+        Err(why) => format!(
+            "\n## Use\n\nWith `segue finetune --predict`. Pipelines of Hugging Face's package do not answer with this folder: {}.\n",
+            one_line(why)
+        ),
+    }
+}
+
+fn metric_names(scores: &[SplitScores]) -> Vec<&str> {
+    let mut names: Vec<&str> = Vec::new();
+    for metric in scores.iter().flat_map(|split| &split.metrics) {
+        if !names.contains(&metric.name.as_str()) {
+            names.push(&metric.name);
+        }
+    }
+    names
+}
+
+fn counts(tasks: &[TaskData]) -> String {
+    let of = |data: &TaskData| {
+        let train = data.train.as_ref().map_or(0, |split| split.examples.len());
+        format!("{train} training examples of {}", one_line(&data.name))
+    };
+    tasks.iter().map(of).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Metric;
+
+    /// What a YAML reader takes the front matter for, line by line: a plain word, or a list in JSON.
+    fn front_matter(card: &str) -> Vec<(String, serde_json::Value)> {
+        let body = card.strip_prefix("---\n").unwrap().split("\n---\n").next().unwrap();
+        let line = |line: &str| {
+            let (key, value) = line.split_once(": ").unwrap();
+            let value = serde_json::from_str(value).unwrap_or_else(|_| {
+                assert!(value.chars().all(|c| c.is_ascii_lowercase() || c == '-'), "{line}");
+                json!(value)
+            });
+            (key.to_string(), value)
+        };
+        body.lines().map(line).collect()
+    }
+
+    #[test]
+    fn names_of_any_kind_stay_one_line_and_no_path_is_told() {
+        let name = "my: \"task\" # 1 | two\n---\nlicense: other";
+        let mut config = segue_testing::models::<segue_xlnet::XlnetConfig>()
+            .from_json(&json!({ "model": { "model_type": "xlnet" } }), "a test")
+            .unwrap();
+        (config.task.data, config.train.init_from) = ("/home/ada/se`cret/data".into(), "/home/ada/..".into());
+        let data = TaskData {
+            name: name.into(),
+            kind: Kind::Classification,
+            labels: vec!["a".into(), "b".into()],
+            columns: Some("text from `x\ny`".into()),
+            train: None,
+            dev: Vec::new(),
+            test: Vec::new(),
+        };
+        let metric = Metric { name: "f1: \"#\n---".into(), value: 0.5 };
+        let scores = SplitScores {
+            task: name.into(),
+            split: "dev".into(),
+            count: 1,
+            left_out: 0,
+            metrics: vec![metric],
+            loss: None,
+            collapsed: None,
+        };
+        let card =
+            model_card(&config, &[data], &[scores], 3, &Ok("text-classification"), &Circumstances::default());
+        let found = front_matter(&card);
+        let keys: Vec<&str> = found.iter().map(|(key, _)| key.as_str()).collect();
+        assert!(keys.starts_with(&["library_name"]) && keys.ends_with(&["tags", "metrics"]), "{card}");
+        assert_eq!(found.last().unwrap().1, json!(["f1: \"#\n---"]));
+        assert_eq!(card.lines().filter(|line| *line == "---").count(), 2, "{card}");
+        assert!(!card.contains("/home") && !card.contains("ada"), "{card}");
+        assert!(!card.lines().any(|line| line.starts_with("license")), "{card}");
+    }
+}

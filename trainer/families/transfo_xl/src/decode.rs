@@ -1,0 +1,204 @@
+//! Text one token at a time. Keys and values of what was read depend on the states that were read and not on where
+//! they are seen from, so they are made once and kept; so are the keys of distances (Dai et al. 2019, §3.3).
+
+use std::collections::VecDeque;
+
+use segue_language::Decoder;
+use segue_layers::Memory;
+use tch::Tensor;
+
+use super::config::AttnType;
+use super::encoding::Positions;
+use super::model::TransfoXl;
+
+/// Keys and values of the last positions of a layer, `[heads * lanes, positions, width]` each, in buffers with as much
+/// room ahead as they hold: a position more is one copied row, and only now and then the move of all.
+pub struct Window {
+    keys: Tensor,
+    values: Tensor,
+    /// Where in the buffers they begin, and how many there are.
+    start: i64,
+    len: i64,
+    /// Positions before the newest that it sees.
+    limit: i64,
+}
+
+impl Window {
+    /// The last `limit` of `keys` and `values`, `[heads * lanes, positions, width]`.
+    pub fn new(keys: &Tensor, values: &Tensor, limit: i64) -> Self {
+        let [rows, positions, width] = keys.size()[..] else {
+            unreachable!("[heads * lanes, positions, width]")
+        };
+        let len = positions.min(limit);
+        let buffer = |last: &Tensor| {
+            let buffer = Tensor::zeros([rows, 2 * (limit + 1), width], (last.kind(), last.device()));
+            buffer.narrow(1, 0, len).copy_(&last.narrow(1, positions - len, len));
+            buffer
+        };
+        Self { keys: buffer(keys), values: buffer(values), start: 0, len, limit }
+    }
+
+    /// Takes in the newest position, `[heads * lanes, 1, width]`; returns keys and values of all that it sees, itself
+    /// last, `[heads * lanes, seen, width]`.
+    pub fn push(&mut self, key: &Tensor, value: &Tensor) -> [Tensor; 2] {
+        if self.len > self.limit {
+            (self.start, self.len) = (self.start + 1, self.limit);
+        }
+        if self.start + self.len == self.keys.size()[1] {
+            for buffer in [&self.keys, &self.values] {
+                buffer.narrow(1, 0, self.len).copy_(&buffer.narrow(1, self.start, self.len));
+            }
+            self.start = 0;
+        }
+        for (buffer, new) in [(&self.keys, key), (&self.values, value)] {
+            buffer.narrow(1, self.start + self.len, 1).copy_(new);
+        }
+        self.len += 1;
+        [&self.keys, &self.values].map(|buffer| buffer.narrow(1, self.start, self.len))
+    }
+}
+
+/// A model that reads one token of each lane at a time.
+pub struct StepByStep<'a> {
+    model: &'a TransfoXl,
+    /// What was read before.
+    memory: Memory,
+    windows: Vec<Window>,
+    /// Of each layer, `[heads, width, distances]`, the farthest first.
+    position_keys: Vec<Tensor>,
+    /// What each layer has read since, `[lanes, 1, d_model]` each; as many as a memory holds.
+    inputs: Vec<VecDeque<Tensor>>,
+}
+
+impl<'a> StepByStep<'a> {
+    /// `None` of a model whose keys depend on where they are seen from, and of a memory with marks.
+    pub fn new(model: &'a TransfoXl, memory: &Memory) -> Option<Self> {
+        if model.config().attn_type != AttnType::Relative || memory.documents.is_some() {
+            return None;
+        }
+        let context = model.context;
+        let limit = context.same_length.map_or(context.mem_len, |keys| context.mem_len.min(keys - 1));
+        let layers = model.layers();
+        tch::no_grad(|| {
+            let positions = Positions::new(model.config(), &context, limit + 1, model.options(), |x| x);
+            Some(Self {
+                model,
+                windows: layers.iter().zip(&memory.layers).map(|(l, read)| l.window(read, limit)).collect(),
+                position_keys: layers.iter().filter_map(|layer| layer.position_keys(&positions)).collect(),
+                inputs: layers.iter().map(|_| VecDeque::new()).collect(),
+                memory: Memory {
+                    layers: memory.layers.iter().map(Tensor::shallow_clone).collect(),
+                    documents: None,
+                },
+            })
+        })
+    }
+}
+
+impl Decoder for StepByStep<'_> {
+    fn next_log_probs(&mut self, ids: &Tensor) -> Tensor {
+        let held = self.model.context.mem_len as usize;
+        let mut hidden = self.model.embed(ids);
+        for (i, layer) in self.model.layers().iter().enumerate() {
+            self.inputs[i].push_back(hidden.unsqueeze(1));
+            if self.inputs[i].len() > held {
+                self.inputs[i].pop_front();
+            }
+            hidden = layer.step(&hidden, &mut self.windows[i], &self.position_keys[i]);
+        }
+        self.model.softmax().log_probs(&hidden)
+    }
+
+    fn memory(self: Box<Self>) -> Memory {
+        if self.inputs.iter().all(VecDeque::is_empty) {
+            return self.memory;
+        }
+        let read: Vec<Tensor> =
+            self.inputs.iter().map(|inputs| Tensor::cat(&inputs.iter().collect::<Vec<_>>(), 1)).collect();
+        self.memory.extended(&read, None, self.model.context.mem_len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use segue_configs::MemoryStart;
+    use segue_language::{FromMemory, NextToken};
+    use tch::{Device, Kind};
+
+    use super::*;
+    use crate::{LanguageModel, TransfoXlConfig};
+
+    const LANES: i64 = 3;
+
+    fn small() -> TransfoXlConfig {
+        TransfoXlConfig {
+            vocab_size: 29,
+            d_model: 16,
+            n_head: 2,
+            d_inner: 24,
+            n_layer: 2,
+            mem_len: 7,
+            init_std: 0.3,
+            ..Default::default()
+        }
+    }
+
+    /// The ids of all lanes at one step.
+    fn ids(step: i64) -> Tensor {
+        ((Tensor::arange(LANES, (Kind::Int64, Device::Cpu)) + 1) * (step + 3) * 5).remainder(29)
+    }
+
+    fn apart(a: &Tensor, b: &Tensor) -> f64 {
+        assert_eq!(a.size(), b.size());
+        (a - b).abs().max().double_value(&[])
+    }
+
+    #[test]
+    fn kept_keys_and_values_change_no_probability_and_no_memory() {
+        let base = small();
+        let configs = [
+            base.clone(),
+            TransfoXlConfig { memory_start: MemoryStart::Empty, mem_len: 1, ..base.clone() },
+            TransfoXlConfig { memory_start: MemoryStart::Empty, mem_len: 50, clamp_len: 4, ..base.clone() },
+            TransfoXlConfig { same_length: true, ..base.clone() },
+            TransfoXlConfig { pre_lnorm: true, untie_r: true, ..base.clone() },
+            TransfoXlConfig { cutoffs: vec![10, 20], div_val: 2, d_embed: 16, ..base },
+        ];
+        for config in configs {
+            let model = LanguageModel::new(&config, 4, Kind::Double);
+            let prompt = Tensor::stack(&(0..4).map(ids).collect::<Vec<_>>(), 1);
+            let read = || model.read(&prompt, &model.memory_start(LANES));
+            let mut kept = Box::new(StepByStep::new(&model.model, &read()).expect("relative attention"));
+            let mut anew = Box::new(FromMemory { model: &model, memory: read() });
+            // More than twice what the buffers hold.
+            for step in 0..40 {
+                let (a, b) = (kept.next_log_probs(&ids(step)), anew.next_log_probs(&ids(step)));
+                let apart = apart(&a, &b);
+                assert!(apart < 1e-11, "step {step}: {apart}, {config:?}");
+            }
+            let (kept, anew) = ((kept as Box<dyn Decoder>).memory(), (anew as Box<dyn Decoder>).memory());
+            for (a, b) in kept.layers.iter().zip(&anew.layers) {
+                assert!(apart(a, b) < 1e-11, "{config:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_memory_that_nothing_was_added_to_comes_back() {
+        let model = LanguageModel::new(&small(), 4, Kind::Double);
+        let memory = model.read(&ids(0).unsqueeze(1), &model.memory_start(LANES));
+        let back = model.decoder(Memory {
+            layers: memory.layers.iter().map(Tensor::shallow_clone).collect(),
+            documents: None,
+        });
+        assert!(back.memory().layers == memory.layers);
+    }
+
+    #[test]
+    fn keys_that_depend_on_their_distance_are_made_anew() {
+        for attn_type in [AttnType::Absolute, AttnType::Learned, AttnType::Shaw] {
+            let model = LanguageModel::new(&TransfoXlConfig { attn_type, ..small() }, 4, Kind::Double);
+            assert!(StepByStep::new(&model.model, &model.memory_start(LANES)).is_none());
+        }
+    }
+}

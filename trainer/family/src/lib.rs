@@ -1,0 +1,115 @@
+//! What a family of models is to the rest of the program: its entry in the list of families, its runs, and what they cost. It knows no
+//! family.
+
+pub mod parity;
+
+use std::any::Any;
+
+use segue_collectives::Communicator;
+use segue_configs::{Config, ModelConfig, ModelSection, ModelType};
+use segue_cost::{Choices, Cost, Held, RankMemory, Work, largest_micro_batch};
+use segue_engine::{Event, Outcome};
+use segue_kernels::{Compute, TrainError};
+
+/// What a family gives the program.
+pub struct Entry {
+    /// Its `[model]` section.
+    pub section: fn() -> ModelType,
+    /// Opens what a run reads, and fits the configuration to it.
+    pub open: fn(&mut Config) -> Result<Box<dyn Job>, TrainError>,
+    /// Takes the sizes that are those of the data, where the configuration leaves them open and names data, without opening what the cost of a
+    /// run does not depend on.
+    pub fit: fn(&mut Config) -> Result<(), TrainError>,
+    /// What it trains, and what a micro-step of it takes.
+    pub work: fn(&Config) -> Result<Work, TrainError>,
+    /// What it can do beyond training: values of types that the crates of these capabilities declare, one of a type at most.
+    pub capabilities: &'static [&'static (dyn Any + Send + Sync)],
+}
+
+impl Entry {
+    /// Its capability of this type, if it has it.
+    pub fn capability<T: 'static>(&self) -> Option<&'static T> {
+        self.capabilities.iter().find_map(|capability| capability.downcast_ref())
+    }
+}
+
+/// A run whose data is open.
+pub trait Job {
+    /// Checks what is cheap to check of the data on one rank for all, before they begin: that files are there and whole.
+    fn check_data(&self) -> Result<(), TrainError> {
+        Ok(())
+    }
+
+    /// Checks, before anything is trained, that evaluations will find a validation loss: what a search for settings goes by.
+    fn check_validation(&self, config: &Config) -> Result<(), TrainError> {
+        Err(TrainError::Layout(format!(
+            "model.model_type is `{}`, whose evaluations have no validation loss to compare by\nhint: compare such runs with \
+             `segue sweep`",
+            config.model.model_type()
+        )))
+    }
+
+    /// Bytes that one of `ranks` ranks holds. Fails where the ranks cannot share the micro-steps, as training would.
+    fn memory(&self, config: &Config, ranks: usize) -> Result<RankMemory, TrainError> {
+        Ok(cost(config, ranks)?.memory_per_rank)
+    }
+
+    /// Number of tokens of the vocabulary, where text is read.
+    fn names(&self) -> Option<usize> {
+        None
+    }
+
+    /// Names the data that a run comes to its result by, where the configuration does not say all of it.
+    fn data(&self) -> String {
+        String::new()
+    }
+
+    /// Trains; see [`train`](segue_engine::train). A collective call.
+    fn train(
+        &self,
+        config: &Config,
+        compute: Compute,
+        comm: &dyn Communicator,
+        stop: &dyn Fn() -> bool,
+        on_event: &mut dyn FnMut(Event),
+    ) -> Result<Outcome, TrainError>;
+}
+
+/// The family of a model.
+pub fn of(model: &ModelConfig) -> &'static Entry {
+    match model.family().downcast_ref() {
+        Some(family) => family,
+        None => unreachable!("sections of models name the entries of their families"),
+    }
+}
+
+/// The section of a model, asked for by the family that it is of.
+pub fn own<T: ModelSection>(model: &ModelConfig) -> &T {
+    match model.get() {
+        Some(section) => section,
+        None => unreachable!("a family is asked for models of its own alone"),
+    }
+}
+
+/// What a run costs on `ranks` ranks. `model.vocab_size` has to be known. Fails where the ranks cannot share the
+/// micro-steps, as training would.
+pub fn cost(config: &Config, ranks: usize) -> Result<Cost, TrainError> {
+    Cost::new(config, &work(config)?, ranks)
+}
+
+/// What a run trains, and what a micro-step of it takes. `model.vocab_size` has to be known.
+pub fn work(config: &Config) -> Result<Work, TrainError> {
+    (of(&config.model).work)(config)
+}
+
+/// The largest `train.micro_batch` that `ranks` ranks with `bytes` of memory each can train `config` with, its lanes as they
+/// are; none where not even the smallest fits.
+pub fn fitting_micro_batch(
+    config: &Config,
+    ranks: usize,
+    choices: &Choices,
+    bytes: f64,
+) -> Result<Option<usize>, TrainError> {
+    let held = |config: &Config| Held::new(config, &work(config)?, ranks, choices);
+    largest_micro_batch(config, ranks, bytes, held)
+}

@@ -1,0 +1,6 @@
+//! What tests of the crates below `trainer/` share.
+
+pub mod emulated;
+mod models;
+
+pub use models::{MODELS, config, flops, models};
