@@ -121,6 +121,15 @@ pub enum ClusterError {
         most: usize,
     },
 
+    /// A list names more hosts than any cluster has.
+    #[error("the hosts of {from} are more than {most}")]
+    TooManyHosts {
+        /// Where the list is from.
+        from: crate::launch::hosts::Source,
+        /// As many as may be.
+        most: usize,
+    },
+
     /// The file of a batch system's hosts could not be read.
     #[error("cannot read the list of hosts {path}: {source}")]
     HostFile {
@@ -193,7 +202,9 @@ impl ClusterError {
             | Self::TwoSchedulers { .. } => exit_code::BAD_CONFIG,
             Self::BadOption { .. } => exit_code::USAGE,
             Self::HostLine { .. } => exit_code::BAD_DATA,
-            Self::NoHosts { from } | Self::TooManyRanks { from, .. } => from.exit_code(),
+            Self::NoHosts { from } | Self::TooManyRanks { from, .. } | Self::TooManyHosts { from, .. } => {
+                from.exit_code()
+            }
             Self::HostFile { .. } => exit_code::NO_INPUT,
             Self::Start { .. } | Self::Supervisor { .. } | Self::Refused { .. } => exit_code::UNAVAILABLE,
         }
@@ -218,7 +229,9 @@ impl ClusterError {
             }
             Self::BadOption { .. } | Self::HostLine { .. } => Some(NAME_HOSTS.to_owned()),
             Self::TwoSchedulers { .. } => Some("unset the stale one".to_owned()),
-            Self::NoHosts { .. } | Self::TooManyRanks { .. } => Some(NAME_HOSTS.to_owned()),
+            Self::NoHosts { .. } | Self::TooManyRanks { .. } | Self::TooManyHosts { .. } => {
+                Some(NAME_HOSTS.to_owned())
+            }
             Self::HostFile { .. } | Self::Template { .. } | Self::Refused { .. } => None,
             Self::Start { program, .. } => Some(format!(
                 "install what {program} belongs to (Debian: openmpi-bin, slurm-client), or put it into PATH"

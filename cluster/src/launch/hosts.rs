@@ -4,12 +4,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use super::slurm::{slurm_names, slurm_tasks};
+use super::slurm::{NodeList, slurm_tasks};
 use crate::ClusterError;
 use crate::exit_code::{BAD_CONFIG, BAD_DATA, USAGE};
 
-/// More hosts than any job has, and more ranks, on one of them or on all.
+/// More ranks than any job has, on one host or on all.
 pub const MOST: usize = 1 << 20;
+/// More hosts than any cluster has.
+pub const MOST_HOSTS: usize = 1 << 16;
 
 /// A host, and how many ranks it takes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -138,17 +140,10 @@ pub fn of_batch_system(
 ) -> Result<Option<(Source, Vec<Host>)>, ClusterError> {
     let variable = |name: &str| variables.get(name).map(String::as_str).filter(|text| !text.is_empty());
     if let Some(list) = variable("SLURM_JOB_NODELIST") {
-        let names = slurm_names(list)?;
-        let tasks = variable("SLURM_TASKS_PER_NODE").map_or(Ok(vec![1; names.len()]), slurm_tasks)?;
-        if tasks.len() != names.len() {
-            let value = variable("SLURM_TASKS_PER_NODE").unwrap_or_default().to_string();
-            return Err(ClusterError::Malformed {
-                name: "SLURM_TASKS_PER_NODE",
-                value,
-                expected: "a number for each node",
-            });
-        }
-        let hosts = names.iter().zip(tasks).map(|(name, slots)| Host::new(name, slots)).collect();
+        let list = NodeList::read(list)?;
+        let tasks = variable("SLURM_TASKS_PER_NODE")
+            .map_or_else(|| Ok(vec![1; list.nodes]), |tasks| slurm_tasks(tasks, list.nodes))?;
+        let hosts = list.names().into_iter().zip(tasks).map(|(name, slots)| Host { name, slots }).collect();
         return merged(Source::Slurm, hosts).map(|hosts| Some((Source::Slurm, hosts)));
     }
     if let Some(path) = variable("PBS_NODEFILE") {
@@ -182,10 +177,11 @@ pub fn take(hosts: &[Host], blocked: &[String], ranks: usize) -> Vec<Host> {
 
 /// Each host once, in the order in which they are named first, with all of its slots.
 fn merged(from: Source, hosts: Vec<Host>) -> Result<Vec<Host>, ClusterError> {
-    let mut all: Vec<Host> = Vec::new();
-    let mut places: HashMap<String, usize> = HashMap::new();
+    // At the first place of each host, all of its slots.
+    let mut totals: Vec<Option<usize>> = vec![None; hosts.len()];
+    let mut places: HashMap<&str, usize> = HashMap::with_capacity(hosts.len().min(MOST_HOSTS + 1));
     let mut slots = 0_usize;
-    for host in hosts {
+    for (place, host) in hosts.iter().enumerate() {
         if host.name.is_empty() || host.name.contains(char::is_whitespace) {
             return Err(ClusterError::NoHosts { from });
         }
@@ -194,18 +190,17 @@ fn merged(from: Source, hosts: Vec<Host>) -> Result<Vec<Host>, ClusterError> {
         if slots > MOST {
             return Err(ClusterError::TooManyRanks { from, most: MOST });
         }
-        match places.get(&host.name) {
-            Some(place) => all[*place].slots += host.slots,
-            None => {
-                places.insert(host.name.clone(), all.len());
-                all.push(host);
-            }
+        let first = *places.entry(&host.name).or_insert(place);
+        if places.len() > MOST_HOSTS {
+            return Err(ClusterError::TooManyHosts { from, most: MOST_HOSTS });
         }
+        *totals[first].get_or_insert(0) += host.slots;
     }
-    match slots > 0 {
-        true => Ok(all),
-        false => Err(ClusterError::NoHosts { from }),
+    if slots == 0 {
+        return Err(ClusterError::NoHosts { from });
     }
+    let totals = hosts.into_iter().zip(totals);
+    Ok(totals.filter_map(|(host, slots)| Some(Host { slots: slots?, ..host })).collect())
 }
 
 /// The host of rank `rank`: the one that it says it is on, where that is known under such a name, or the one whose slots it is in.
@@ -380,9 +375,31 @@ mod tests {
             );
         }
         assert!(of(&[("LSB_MCPU_HOSTS", &format!("a {huge} a {huge}"))]).is_err());
-        // What a machine could have takes no time.
-        let hosts = of(&[("SLURM_JOB_NODELIST", "n[1-99999]")]).unwrap().unwrap().1;
-        assert_eq!(hosts.len(), 99_999);
+    }
+
+    /// A list of Slurm is counted before a name of it is spelled out: a few bytes stand for more names than there are machines.
+    #[test]
+    fn more_hosts_than_any_cluster_has_are_refused() {
+        let slurm = |list: &str| of(&[("SLURM_JOB_NODELIST", list)]).map(|found| found.unwrap().1.len());
+        for list in
+            ["n[1-65537]", "d[0,9,0-746]d[0,9,0-404]", "n[1-65536],login", "n[0-18446744073709551615]x[1-9]"]
+        {
+            let error = slurm(list).unwrap_err();
+            assert_eq!(error.to_string(), "the hosts of SLURM_JOB_NODELIST are more than 65536", "{list}");
+            assert_eq!((error.exit_code(), error.hint().as_deref()), (78, Some(crate::error::NAME_HOSTS)));
+        }
+        assert_eq!([slurm("n[1-65536]").unwrap(), slurm("n[1-256]x[1-256]").unwrap()], [MOST_HOSTS; 2]);
+        // Names that no machine has, of 16 MiB together.
+        assert!(slurm(&format!("{}[1-60000]", "n".repeat(300))).is_err());
+        let named = |hosts: usize| (0..hosts).map(|host| format!("n{host}\n")).collect::<String>();
+        let file = |text: &str| from_file(HOSTFILE.as_ref(), text).map(|hosts| hosts.len());
+        // A host that is named again is one.
+        assert_eq!(file(&[named(MOST_HOSTS), named(9)].concat()).unwrap(), MOST_HOSTS);
+        let error = file(&named(MOST_HOSTS + 1)).unwrap_err();
+        assert_eq!(
+            (&*error.to_string(), error.exit_code()),
+            ("the hosts of my hosts are more than 65536", 65)
+        );
     }
 
     #[test]

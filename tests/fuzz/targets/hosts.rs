@@ -1,11 +1,12 @@
 //! Lists of hosts as people and batch systems write them: an option, a host file, and the variables of Slurm and LSF. Lines are the two variables of Slurm.
 #![no_main]
 
-use segue_cluster::launch::hosts::{Host, MOST, from_file, from_option, of_batch_system};
+use segue_cluster::launch::hosts::{Host, MOST, MOST_HOSTS, from_file, from_option, of_batch_system};
 
 fn check(hosts: &[Host]) {
     let slots: usize = hosts.iter().map(|host| host.slots).sum();
-    assert!((1..=MOST).contains(&slots) && hosts.iter().all(|host| !host.name.is_empty()));
+    assert!((1..=MOST).contains(&slots) && hosts.len() <= MOST_HOSTS);
+    assert!(hosts.iter().all(|host| !host.name.is_empty()));
 }
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
