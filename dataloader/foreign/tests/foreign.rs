@@ -238,6 +238,25 @@ fn entries_that_share_bytes_or_stand_twice_are_refused() {
 }
 
 #[test]
+fn one_tensor_under_many_long_names_is_refused() {
+    // A tensor, so many times, for two bytes each, in a list under a name of so many bytes, which each copies.
+    let tensors = |name: usize, times: usize| {
+        let mut bytes = b"\x80\x02}X".to_vec();
+        bytes.extend((name as u32).to_le_bytes());
+        bytes.extend(vec![b'k'; name]);
+        bytes.extend(b"](ctorch._utils\n_rebuild_tensor\n((X\x07\0\0\0storagectorch\nByteStorage\n");
+        bytes.extend(b"X\x01\0\0\x000NNtQK\0))tRq\0");
+        (1..times).for_each(|_| bytes.extend(b"h\0"));
+        bytes.extend(b"es.");
+        let file = torch(&zip_of(&[&bytes, &[7]], &[("a/data.pkl", 0), ("a/data/0", 1)])).unwrap();
+        file.tensors(file.root()).map(|found| found.len())
+    };
+    assert_eq!((tensors(10, 600), tensors(1000, 100)), (Ok(600), Ok(100)));
+    let why = tensors(1000, 600).unwrap_err();
+    assert!(why.contains("refer to the same values again and again"), "{why}");
+}
+
+#[test]
 fn an_entry_without_a_checksum_is_refused() {
     let mut file = zip_of(&[b"\x80\x02N."], &[("a/data.pkl", 0)]);
     let sum = crc32fast::hash(b"\x80\x02N.").to_le_bytes();

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::SharedBytes;
 
 /// Members that may be looked at for each byte of a pickle. Whoever reads a vocabulary or a model looks at each a few times.
-const LOOKS_PER_BYTE: usize = 64;
-/// Members that may be looked at besides.
-const LOOKS_BESIDES: usize = 1 << 18;
+const LOOKS_PER_BYTE: usize = 16;
+/// Members that may be looked at besides: keys that are looked for in a file of a few bytes.
+const LOOKS_BESIDES: usize = 1 << 14;
 /// Bytes of a text that count as a look at a member: whoever asks for it may copy it.
 const TEXT_PER_LOOK: usize = 4;
 
@@ -201,6 +201,12 @@ impl<'a> View<'a> {
     /// That it does.
     pub fn check_work(self) -> Result<(), String> {
         self.pickle.check_looks()
+    }
+
+    /// Counts `bytes` that are copied because of the value, as those of a text that is asked for.
+    pub(crate) fn count_copy(self, bytes: usize) {
+        // Whether it is too much shows in `check_work`.
+        let _ = self.pickle.look_at(bytes / TEXT_PER_LOOK);
     }
 
     /// Number of the value's node, the same wherever the pickle refers to it; `None` for small values.
