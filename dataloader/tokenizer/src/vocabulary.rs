@@ -1,5 +1,6 @@
 use std::path::Path;
 
+use ahash::AHashSet;
 use segue_data_error::DataError;
 use segue_foreign::{Kind, TorchFile, View};
 
@@ -64,12 +65,17 @@ pub fn find_symbols(root: View<'_>) -> Result<Option<Symbols>, String> {
 fn beside(holder: View<'_>, symbols: &[String]) -> Result<Vec<(String, u32)>, String> {
     let mut beside = Vec::new();
     let encoder = ADDED.into_iter().find_map(|name| member(holder, name)?.pairs()).unwrap_or_default();
+    if encoder.is_empty() {
+        return Ok(beside);
+    }
+    // There may be as many tokens as symbols.
+    let known: AHashSet<&str> = symbols.iter().map(String::as_str).collect();
     for (token, id) in encoder {
         let token = text(token)?;
         let id = id.size().ok_or_else(|| format!("the id of its added token `{token}` is not a number"))?;
         match symbols.get(id) {
             Some(symbol) if *symbol == token => {}
-            None if !symbols.contains(&token) => beside.extend(u32::try_from(id).map(|id| (token, id))),
+            None if !known.contains(token.as_str()) => beside.extend(u32::try_from(id).map(|id| (token, id))),
             _ => return Err(format!("its added tokens give `{token}` the id {id}, and its symbols do not")),
         }
     }
