@@ -6,7 +6,7 @@ use std::path::Path;
 use segue_configs::counted;
 use segue_data_error::{DataError, without_mark};
 use segue_publish::read_regular;
-use segue_tokenizer::{Encoder, TokenizerKind};
+use segue_tokenizer::{Encoder, Tokenizer, TokenizerKind};
 
 use super::data::{Records, Split, TaggedSentence, TaskData};
 use super::example::{Example, Kind, Sequence, Target};
@@ -23,6 +23,10 @@ const TEST: &[&str] = &["test.txt", "test.conll", "test.tsv", "testb.txt", "eng.
 const DOCUMENT: &str = "-DOCSTART-";
 /// Words without pieces that a message lists.
 const LISTED: usize = 5;
+/// A word without any mark of its own.
+const PROBE: &str = "a";
+/// What pieces have in the place of a blank: SentencePiece's mark and that of byte-level tokenizers, or itself.
+const WORD_MARKS: [char; 3] = ['▁', 'Ġ', ' '];
 /// The label of words that are nothing; it comes first.
 const OUTSIDE: &str = "O";
 
@@ -89,8 +93,9 @@ fn read(request: &Request<'_>, name: &str, path: &Path, labels: &Labels) -> Resu
         sentences = without_marks(sentences, labels, &mut sieve);
     }
     let bad = |sentence: &Sentence, why| DataError::line(path, sentence.line, why);
+    let marks = marks_words(request.tokenizer);
     let encoded = encode_all(request, &sentences, |encoder, sentence| {
-        encode(request, encoder, sentence).map_err(|why| bad(sentence, why))
+        encode(request, encoder, sentence, marks).map_err(|why| bad(sentence, why))
     });
     let (mut examples, mut records, mut all_lost) = (Vec::new(), Vec::new(), Vec::new());
     for (sentence, result) in sentences.iter().zip(encoded) {
@@ -245,17 +250,19 @@ fn sentence(lines: &[(u64, &[u8])], labelled: bool) -> Result<Option<Sentence>, 
     Ok((!words.is_empty()).then_some(Sentence { line, words, labels }))
 }
 
-/// A sentence as a sequence, where in it each word begins, and which words have no place.
+/// A sentence as a sequence, where in it each word begins, and which words have no place. `marks_words`: of the tokenizer.
 fn encode(
     request: &Request<'_>,
     encoder: &mut Encoder<'_>,
     sentence: &Sentence,
+    marks_words: bool,
 ) -> Result<(Sequence, Vec<Option<u32>>, Lost), String> {
     let spaces = matches!(request.tokenizer.kind(), TokenizerKind::Byte | TokenizerKind::Char);
     let (mut ids, mut starts) = (Vec::new(), Vec::with_capacity(sentence.words.len()));
     let mut lost = Lost::default();
     for (place, word) in sentence.words.iter().enumerate() {
-        let (before, text) = (ids.len(), if place == 0 { word.clone() } else { format!(" {word}") });
+        let bare = place == 0 || marks_words;
+        let (before, text) = (ids.len(), if bare { word.clone() } else { format!(" {word}") });
         let failed = |why| format!("the tokenizer fails on `{word}`: {why}");
         encoder.encode(&text, &mut ids).map_err(failed)?;
         // Where the space is a token of its own, the word begins after it.
@@ -271,6 +278,15 @@ fn encode(
     let positions: Vec<Option<u32>> = starts.iter().map(fits).collect();
     lost.cut = starts.iter().flatten().filter(|start| **start >= room).count();
     Ok((sequence, positions, lost))
+}
+
+/// Whether a tokenizer marks the beginning (or end) of every text as that of a word, as SentencePiece does with its dummy prefix:
+/// a blank before a word is one mark too many then, and a piece of its own. The others, as GPT-2's, take the blank for the mark.
+fn marks_words(tokenizer: &Tokenizer) -> bool {
+    let mut ids = Vec::new();
+    let encoded = tokenizer.encoder().encode(PROBE, &mut ids).is_ok();
+    let mut pieces = ids.iter().filter_map(|id| tokenizer.token(*id));
+    encoded && pieces.any(|piece| piece.starts_with(WORD_MARKS) || piece.ends_with(WORD_MARKS))
 }
 
 /// The label of a word stands at its first piece.

@@ -4,10 +4,12 @@ mod scratch;
 
 use std::fs;
 
+use scratch::text::pieces::{CONTROL, Model, NORMAL, UNKNOWN};
 use scratch::{ALL, DEV, config, counts, folder, words, xlnet};
 use segue_skip::shared_data;
 use segue_tasks::{Answer, Kind, Records, Split, TaggedSentence, Target, TaskData, write_predictions};
 use segue_tokenizer::Tokenizer;
+use serde_json::{Value, json};
 
 fn sentences(split: &Split) -> &[TaggedSentence] {
     match &split.records {
@@ -75,6 +77,70 @@ fn x22_words_that_do_not_fit_are_counted_and_answered_o() {
         error.contains("dev.txt, line 1: unknown label `B-ORG`, expected one of O, B-LOC, B-PER"),
         "{error}"
     );
+}
+
+/// The pieces of a sentence's words, with their symbols left out.
+fn pieces_of(tokenizer: &Tokenizer, text: &str) -> Vec<String> {
+    let folder = folder(&[("train.txt", text.as_bytes()), ("dev.txt", text.as_bytes())]);
+    let data = TaskData::open(&config("conll", folder.path()), tokenizer, DEV).unwrap();
+    let ids = &data.dev[0].examples[0].sequences[0].ids;
+    ids[..ids.len() - 2].iter().map(|id| tokenizer.token(*id).unwrap()).collect()
+}
+
+/// Llama's layout: a normaliser that puts a mark before each text, and byte-level pieces with and without a blank before a text.
+fn tokenizer_json(normalizer: Value, pre_tokenizer: Value, vocabulary: &[&str]) -> Tokenizer {
+    let vocabulary: serde_json::Map<String, Value> =
+        vocabulary.iter().zip(0..).map(|(piece, id)| (piece.to_string(), json!(id))).collect();
+    let model = json!({ "type": "BPE", "dropout": null, "unk_token": "<unk>", "continuing_subword_prefix": null,
+        "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "vocab": vocabulary, "merges": [] });
+    let file = json!({ "version": "1.0", "truncation": null, "padding": null, "added_tokens": [],
+        "normalizer": normalizer, "pre_tokenizer": pre_tokenizer, "post_processor": null, "decoder": null, "model": model });
+    let folder = folder(&[("tokenizer.json", file.to_string().as_bytes())]);
+    Tokenizer::import(&folder.path().join("tokenizer.json")).unwrap()
+}
+
+#[test]
+fn a_word_has_one_mark_of_its_beginning() {
+    const TEXT: &str = "a O\nb O\na O\n";
+    let pieces = [
+        ("<unk>", 0.0, UNKNOWN),
+        ("<sep>", 0.0, CONTROL),
+        ("<cls>", 0.0, CONTROL),
+        ("▁", -9.0, NORMAL),
+        ("a", -5.0, NORMAL),
+        ("b", -5.0, NORMAL),
+        ("▁a", -1.0, NORMAL),
+        ("▁b", -1.0, NORMAL),
+    ];
+    // Without a prefix of the tokenizer's own, a blank marks the words that have one before them.
+    for (add_dummy_prefix, remove_extra_whitespaces, first) in
+        [(true, true, "▁a"), (true, false, "▁a"), (false, true, "a"), (false, false, "a")]
+    {
+        let model = Model { add_dummy_prefix, remove_extra_whitespaces, ..Model::of(&pieces) };
+        let found = pieces_of(&model.import(), TEXT);
+        // White space that is removed at the ends of a text leaves no mark of it.
+        let others =
+            if !add_dummy_prefix && remove_extra_whitespaces { ["b", "a"] } else { ["▁b", "▁a"] };
+        assert_eq!(found, [&[first][..], &others].concat(), "{add_dummy_prefix} {remove_extra_whitespaces}");
+    }
+    // A mark behind words is one too.
+    let suffixes = [&pieces[..6], &[("a▁", -1.0, NORMAL), ("b▁", -1.0, NORMAL)]].concat();
+    let suffixed =
+        Model { treat_whitespace_as_suffix: true, remove_extra_whitespaces: false, ..Model::of(&suffixes) };
+    assert_eq!(pieces_of(&suffixed.import(), TEXT), ["a▁", "b▁", "a▁"]);
+    let prepend = json!({ "type": "Sequence", "normalizers": [{ "type": "Prepend", "prepend": "▁" },
+        { "type": "Replace", "pattern": { "String": " " }, "content": "▁" }] });
+    let vocabulary = ["<unk>", "<sep>", "<cls>", "▁", "a", "b"];
+    let llama = tokenizer_json(prepend, Value::Null, &vocabulary);
+    assert_eq!(pieces_of(&llama, TEXT), ["▁", "a", "▁", "b", "▁", "a"]);
+    let vocabulary = ["<unk>", "<sep>", "<cls>", "Ġ", "a", "b"];
+    for (add_prefix_space, expected) in
+        [(true, &["Ġ", "a", "Ġ", "b", "Ġ", "a"][..]), (false, &["a", "Ġ", "b", "Ġ", "a"])]
+    {
+        let byte_level = json!({ "type": "ByteLevel", "add_prefix_space": add_prefix_space, "trim_offsets": true, "use_regex": true });
+        let tokenizer = tokenizer_json(Value::Null, byte_level, &vocabulary);
+        assert_eq!(pieces_of(&tokenizer, TEXT), expected, "{add_prefix_space}");
+    }
 }
 
 #[test]

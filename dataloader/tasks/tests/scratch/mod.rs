@@ -4,7 +4,7 @@
 #[path = "../../../tests/scratch/models.rs"]
 mod models;
 #[path = "../../../tokenizer/tests/scratch/mod.rs"]
-mod text;
+pub mod text;
 
 use std::collections::BTreeMap;
 use std::fs;
