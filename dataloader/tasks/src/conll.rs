@@ -10,7 +10,7 @@ use segue_tokenizer::{Encoder, Tokenizer, TokenizerKind};
 
 use super::data::{Records, Split, TaggedSentence, TaskData};
 use super::example::{Example, Kind, Sequence, Target};
-use super::labels::{Labels, is_mark, no_label, unscored};
+use super::labels::{Labels, is_ignored, is_mark, listed, no_label, unscored};
 use super::open::{Request, first_there, nothing_read};
 use super::rows::encode_all;
 use super::sieve::{Role, Sieve};
@@ -79,7 +79,11 @@ pub(super) fn open(request: &Request<'_>) -> Result<TaskData, DataError> {
 fn collected(request: &Request<'_>, path: &Path) -> Result<Labels, DataError> {
     let bytes = read_regular(path).map_err(|e| DataError::read(path, e))?;
     let sentences = sentences(path, &bytes, true, &mut request.sieve())?;
-    let labels = Labels::of_training(sentences.iter().flat_map(Sentence::told));
+    let told = sentences.iter().flat_map(Sentence::told);
+    let labels = match told.clone().any(|(_, label)| !is_ignored(label)) {
+        true => Labels::of_training(told.filter(|(_, label)| !is_ignored(label))),
+        false => Labels::of_training(told),
+    };
     let mut names = labels.map_err(|(line, why)| DataError::line(path, line, why))?.names;
     names.sort_by_key(|name| name != OUTSIDE);
     Ok(Labels::new(names))
@@ -98,34 +102,44 @@ fn read(request: &Request<'_>, name: &str, path: &Path, labels: &Labels) -> Resu
         encode(request, encoder, sentence, marks).map_err(|why| bad(sentence, why))
     });
     let (mut examples, mut records, mut all_lost) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut ignored, mut unlearnt) = (Vec::new(), Vec::new());
     for (sentence, result) in sentences.iter().zip(encoded) {
-        let Some((sequence, positions, lost)) = sieve.keep(result)? else { continue };
-        let gold: Result<Vec<u32>, String> =
+        let Some((sequence, positions, mut lost)) = sieve.keep(result)? else { continue };
+        let gold: Result<Vec<Option<u32>>, String> =
             sentence.labels.iter().map(|label| number(labels, label)).collect();
         let gold = sieve.keep(gold.map_err(|why| bad(sentence, why)))?;
         // For others to score it is answered all the same.
         let unscored = || (sieve.role() == Role::Answered).then(Vec::new);
         let Some(gold) = gold.or_else(unscored) else { continue };
-        let target = target(&gold, &positions, sequence.ids.len());
+        if sieve.role() == Role::Learnt && gold.iter().all(Option::is_none) {
+            unlearnt.push(sentence.line);
+            continue;
+        }
+        lost.leave_ignored(&gold);
+        ignored.push(gold.iter().filter(|label| label.is_none()).count());
+        let record = asked(sentence, gold, &positions);
+        let target = target(&record.gold, &record.positions, sequence.ids.len());
         examples.push(Example { sequences: vec![sequence], target });
-        records.push(TaggedSentence { words: sentence.words.clone(), gold, positions });
+        records.push(record);
         all_lost.push(lost);
     }
     if examples.is_empty() {
         return Err(sieve.nothing(path, "no sentence of the file can be used"));
     }
+    note_ignored(&ignored, &unlearnt, &mut sieve);
     note_lost(&all_lost, &mut sieve);
     let fingerprint = blake3::hash(&bytes).to_hex().to_string();
     let (records, skipped) = (Records::Sentences(records), sieve.done());
     Ok(Split { name: name.into(), examples, records, skipped, fingerprint, submission: None })
 }
 
-/// The sentences without the labels of those that have marks alone, where all do or others score them. A file of marks alone
-/// has no labels, whatever else -1 may be.
+/// The sentences without the labels of those that have marks alone, where all do, others score them or all of their words are
+/// to be ignored. A file of marks alone has no labels, whatever else -1 may be.
 fn without_marks(mut sentences: Vec<Sentence>, labels: &Labels, sieve: &mut Sieve) -> Vec<Sentence> {
     let untold = sentences.iter().flat_map(|sentence| &sentence.labels).all(|label| is_mark(label));
     let unscored_ones = sieve.role() == Role::Answered;
-    let marks = |label: &String| is_mark(label) && (untold || unscored_ones && labels.number(label).is_err());
+    let is_no_label = |label: &String| (unscored_ones || is_ignored(label)) && labels.number(label).is_err();
+    let marks = |label: &String| is_mark(label) && (untold || is_no_label(label));
     let mut unlabelled = Vec::new();
     for sentence in sentences.iter_mut().filter(|sentence| !sentence.labels.is_empty()) {
         if sentence.labels.iter().all(marks) {
@@ -139,17 +153,61 @@ fn without_marks(mut sentences: Vec<Sentence>, labels: &Labels, sieve: &mut Siev
     sentences
 }
 
-fn number(labels: &Labels, label: &str) -> Result<u32, String> {
-    labels.number(label).map_err(|why| if is_mark(label) { no_label(label, "label") } else { why })
+/// The number of a word's label; none where the word is to be ignored.
+fn number(labels: &Labels, label: &str) -> Result<Option<u32>, String> {
+    match labels.number(label) {
+        Ok(number) => Ok(Some(number)),
+        Err(_) if is_ignored(label) => Ok(None),
+        Err(_) if is_mark(label) => Err(no_label(label, "label")),
+        Err(why) => Err(why),
+    }
+}
+
+/// What is asked of a sentence: all of its words where labels are not told, else those that have one. The others are read in the
+/// sequence alone: scorers, which know no word without a label, never see them.
+fn asked(sentence: &Sentence, gold: Vec<Option<u32>>, positions: &[Option<u32>]) -> TaggedSentence {
+    let is_asked = |place: &usize| gold.get(*place).is_none_or(Option::is_some);
+    let places: Vec<usize> = (0..sentence.words.len()).filter(is_asked).collect();
+    TaggedSentence {
+        words: places.iter().map(|place| sentence.words[*place].clone()).collect(),
+        positions: places.iter().map(|place| positions[*place]).collect(),
+        gold: gold.into_iter().flatten().collect(),
+    }
+}
+
+/// Says how many words of each sentence are ignored, and on which lines those sentences begin that are left out for it.
+fn note_ignored(words: &[usize], unlearnt: &[u64], sieve: &mut Sieve) {
+    let (all, of): (usize, usize) = (words.iter().sum(), words.iter().filter(|count| **count > 0).count());
+    if all > 0 {
+        let what = match sieve.role() {
+            Role::Learnt => "not learnt",
+            Role::Scored | Role::Answered => "neither scored nor written with the answers",
+        };
+        let (all, of) = (counted(all, "word"), counted(of, "sentence"));
+        sieve.note(format!("marked -100, read and {what}: {all} of {of}"));
+    }
+    if !unlearnt.is_empty() {
+        let count = counted(unlearnt.len(), "sentence");
+        sieve.note(format!("every word marked -100, not learnt from: {count} ({})", listed(unlearnt)));
+    }
 }
 
 /// Words of a sentence that have no place in its sequence.
 #[derive(Debug, Default)]
 struct Lost {
-    /// How many lie behind its end.
-    cut: usize,
-    /// Those that the vocabulary makes nothing of.
-    without_pieces: Vec<String>,
+    /// Places of those that lie behind its end.
+    cut: Vec<usize>,
+    /// Those that the vocabulary makes nothing of, with their places.
+    without_pieces: Vec<(usize, String)>,
+}
+
+impl Lost {
+    /// Leaves out words that are ignored: nobody answers them.
+    fn leave_ignored(&mut self, gold: &[Option<u32>]) {
+        let is_ignored = |place: usize| gold.get(place).is_some_and(Option::is_none);
+        self.cut.retain(|place| !is_ignored(*place));
+        self.without_pieces.retain(|(place, _)| !is_ignored(*place));
+    }
 }
 
 fn note_lost(sentences: &[Lost], sieve: &mut Sieve) {
@@ -157,7 +215,7 @@ fn note_lost(sentences: &[Lost], sieve: &mut Sieve) {
         let counts = || sentences.iter().map(lost).filter(|count| *count > 0);
         (counts().sum(), counts().count())
     };
-    let (words, cut) = count(|lost| lost.cut);
+    let (words, cut) = count(|lost| lost.cut.len());
     if words > 0 {
         sieve.note(format!(
             "{words} words of {cut} sentences did not fit and are answered {OUTSIDE}; raise train.segment \
@@ -166,7 +224,8 @@ fn note_lost(sentences: &[Lost], sieve: &mut Sieve) {
     }
     let (words, of) = count(|lost| lost.without_pieces.len());
     if words > 0 {
-        let mut different: Vec<&String> = sentences.iter().flat_map(|lost| &lost.without_pieces).collect();
+        let all = sentences.iter().flat_map(|lost| &lost.without_pieces);
+        let mut different: Vec<&String> = all.map(|(_, word)| word).collect();
         different.sort_unstable();
         different.dedup();
         let more = if different.len() > LISTED { ", .." } else { "" };
@@ -269,14 +328,15 @@ fn encode(
         let start = before + usize::from(spaces && place > 0);
         starts.push(Some(start).filter(|start| *start < ids.len()));
         if start >= ids.len() {
-            lost.without_pieces.push(word.clone());
+            lost.without_pieces.push((place, word.clone()));
         }
     }
     let sequence = request.template.single(&ids);
     let room = sequence.ids.len() - 2;
     let fits = |start: &Option<usize>| start.filter(|start| *start < room).map(|start| start as u32);
     let positions: Vec<Option<u32>> = starts.iter().map(fits).collect();
-    lost.cut = starts.iter().flatten().filter(|start| **start >= room).count();
+    let is_cut = |start: &Option<usize>| start.is_some_and(|start| start >= room);
+    lost.cut = (0..starts.len()).filter(|place| is_cut(&starts[*place])).collect();
     Ok((sequence, positions, lost))
 }
 

@@ -116,7 +116,7 @@ pub struct Row {
 /// A sentence whose words have labels.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaggedSentence {
-    /// Its words.
+    /// Its words, without those that the file marks -100: they are in the sequence alone.
     pub words: Vec<String>,
     /// Number of each word's label; empty where labels are not told.
     pub gold: Vec<u32>,

@@ -7,11 +7,18 @@ const LISTED: usize = 20;
 const LINES: usize = 5;
 /// Numbers that stand in the place of a label that nobody knows: data sets of Hugging Face's hub have the first in their
 /// test files, and loss functions pass over the second.
-const MARKS: [f64; 2] = [-1.0, -100.0];
+const MARKS: [f64; 2] = [-1.0, IGNORED];
+/// What words have for a label that are read and neither learnt nor scored: the `ignore_index` of PyTorch's losses.
+const IGNORED: f64 = -100.0;
 
 /// Whether a cell marks that there is no label.
 pub(super) fn is_mark(cell: &str) -> bool {
     as_number(cell).is_some_and(|number| MARKS.contains(&number))
+}
+
+/// Whether a word with this cell is neither learnt nor scored.
+pub(super) fn is_ignored(cell: &str) -> bool {
+    as_number(cell) == Some(IGNORED)
 }
 
 /// Whether a cell has no label: it is empty, or a mark.

@@ -165,8 +165,12 @@ fn a_mark_beside_labels_is_learnt_as_no_class_of_its_own() {
     let three = ["-1", "0", "1"].map(String::from).to_vec();
     let data = open_with("text", &files, |config| config.task.labels = three.clone()).unwrap();
     assert_eq!((data.labels.len(), data.train.unwrap().examples.len()), (3, 5));
-    let error = open_with("conll", &[("train.txt", "a O\nb -100\n"), ("dev.txt", TAGS)], |_| {}).unwrap_err();
-    assert!(error.to_string().contains("train.txt, line 1: the label `-100` usually marks"), "{error}");
+    for (tags, why) in
+        [("a O\nb -1\n", "the label `-1` usually marks"), ("a -100\n", "every label is `-100`")]
+    {
+        let error = open_with("conll", &[("train.txt", tags), ("dev.txt", TAGS)], |_| {}).unwrap_err();
+        assert!(error.to_string().contains(&format!("train.txt, line 1: {why}")), "{error}");
+    }
     let error =
         open_with("choice", &[("train.jsonl", &CHOICE.replace('1', "-1")), ("dev.jsonl", CHOICE)], |_| {});
     assert!(error.unwrap_err().to_string().contains("question 0: it has no answer"));

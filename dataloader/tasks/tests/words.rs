@@ -79,6 +79,52 @@ fn x22_words_that_do_not_fit_are_counted_and_answered_o() {
     );
 }
 
+#[test]
+fn words_marked_as_ignored_are_read_and_neither_learnt_nor_scored() {
+    let tags = "a O\nb -100\nc B-X\n\nb -100\nc -100.0\n\nc O\n";
+    let folder = folder(&[
+        ("train.txt", tags.as_bytes()),
+        ("dev.txt", tags.as_bytes()),
+        ("test.txt", b"a -100\nb O\n"),
+    ]);
+    let mut config = config("conll", folder.path());
+    let data = TaskData::open(&config, &words("a b c"), ALL).unwrap();
+    assert_eq!(data.labels, ["O", "B-X"]);
+    let train = data.train.as_ref().unwrap();
+    let targets: Vec<&Target> = train.examples.iter().map(|example| &example.target).collect();
+    let tagged = |tags: &[Option<u32>]| Target::Tags([tags, &[None, None]].concat());
+    let first = tagged(&[Some(0), None, Some(1)]);
+    assert_eq!(targets, [&first, &tagged(&[Some(0)])]);
+    let notes = [
+        "marked -100, read and not learnt: 1 word of 1 sentence",
+        "every word marked -100, not learnt from: 1 sentence (line 5)",
+    ];
+    assert_eq!((&train.skipped.notes[..], train.skipped.count), (&notes.map(String::from)[..], 0));
+    let dev = &data.dev[0];
+    assert_eq!((&dev.examples[0].target, &dev.examples[1].target), (&first, &Target::Unknown));
+    let record = &sentences(dev)[0];
+    assert_eq!((record.words.join(" "), &record.gold[..]), ("a c".into(), &[0, 1][..]));
+    assert_eq!(record.positions, [Some(0), Some(2)]);
+    assert_eq!((sentences(dev)[1].words.len(), sentences(dev)[1].gold.len()), (2, 0));
+    assert!(dev.skipped.notes.iter().any(|note| note.contains("not scored: 1 of 3 sentences (line 5)")));
+    assert_eq!(sentences(&data.test[0])[0].words, ["b"]);
+    let note = "marked -100, read and neither scored nor written with the answers: 1 word of 1 sentence";
+    assert_eq!(data.test[0].skipped.notes, [note]);
+    // Of words that do not fit, those are told that are answered O for it.
+    config.train.segment = 4;
+    let notes = TaskData::open(&config, &words("a b c"), DEV).unwrap().dev.remove(0).skipped.notes;
+    assert!(notes.iter().any(|note| note.starts_with("1 words of 1 sentences did not fit")), "{notes:?}");
+    fs::write(folder.path().join("dev.txt"), "a O\nb O\nb -100\n").unwrap();
+    let notes = TaskData::open(&config, &words("a b c"), DEV).unwrap().dev.remove(0).skipped.notes;
+    assert!(!notes.iter().any(|note| note.contains("did not fit")), "{notes:?}");
+    fs::write(folder.path().join("dev.txt"), tags).unwrap();
+    config.train.segment = 64;
+    // A label that is listed is one.
+    config.task.labels = ["O", "B-X", "-100", "-100.0"].map(String::from).to_vec();
+    let data = TaskData::open(&config, &words("a b c"), ALL).unwrap();
+    assert_eq!(sentences(&data.dev[0])[0].gold, [0, 2, 1]);
+}
+
 /// The pieces of a sentence's words, with their symbols left out.
 fn pieces_of(tokenizer: &Tokenizer, text: &str) -> Vec<String> {
     let folder = folder(&[("train.txt", text.as_bytes()), ("dev.txt", text.as_bytes())]);
