@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use super::data::{Split, TaskData};
 use super::example::{Kind, Target};
 use super::gold::{Gold, Told};
-use super::json::{Lines, Name, without_place};
+use super::json::{Lines, Name, whole_number, without_place};
 use super::labels::Labels;
 use super::open::{Request, first_there, nothing_read};
 use super::rows::{Asked, encode_each, split_of};
@@ -173,7 +173,7 @@ impl Adversarial {
     }
 
     fn gold(&self, label: &str, labels: &Labels) -> Result<Target, String> {
-        let place = label.parse::<usize>().ok().and_then(|label| self.numbers.get(label));
+        let place = whole_number(&label.into()).and_then(|label| self.numbers.get(label as usize));
         let place = place.ok_or_else(|| format!("its label is not a number below {}", self.numbers.len()))?;
         Ok(Target::Class(labels.number(self.labels[*place as usize])?))
     }

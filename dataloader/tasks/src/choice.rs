@@ -12,7 +12,7 @@ use super::json::Name;
 use super::labels::is_missing;
 use super::open::{Request, first_there, named, nothing_read};
 use super::packed::read_unpacked;
-use super::questions::{Article, Question, of_letter, split_of};
+use super::questions::{Article, Question, of_letter, of_number, of_text, split_of};
 use super::table::{cell_of, lines};
 
 const TRAIN: &[&str] = &["train"];
@@ -91,12 +91,16 @@ fn told(answer: &Value, options: &[String]) -> Result<Option<u32>, String> {
 }
 
 fn place(answer: &Value, options: &[String]) -> Option<u32> {
+    let number = || of_number(answer, options.len());
     match answer {
-        Value::Number(number) => number.as_u64().filter(|n| *n < options.len() as u64).map(|n| n as u32),
-        Value::String(text) => match options.iter().position(|option| option == text) {
-            Some(place) => Some(place as u32),
-            None => of_letter(text, options.len()),
-        },
+        // A number that marks what has no answer is none of the options.
+        Value::Number(_) => {
+            let text = || of_text(answer, options).filter(|_| !is_missing(&answer.to_string()));
+            number().or_else(text)
+        }
+        Value::String(text) => {
+            of_text(answer, options).or_else(|| of_letter(text, options.len())).or_else(number)
+        }
         _ => None,
     }
 }
@@ -112,6 +116,9 @@ mod tests {
         assert_eq!((of(2.into()), of("x".into()), of("C".into())), (Some(2), Some(1), Some(2)));
         // A text that is an option comes before a letter.
         assert_eq!((of("B".into()), of(3.into()), of("D".into())), (Some(0), None, None));
+        // As tables with gaps have numbers, and as texts.
+        assert_eq!((of(2.0.into()), of("1".into()), of("3".into())), (Some(2), Some(1), None));
+        assert_eq!(place(&20.into(), &["10".into(), "20".into()]), Some(1));
         let why = told(&serde_json::json!(1.5), &options[..1]).unwrap_err();
         assert_eq!(why, "answer 1.5 is not one of its 1 options");
     }

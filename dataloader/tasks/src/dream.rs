@@ -5,6 +5,7 @@ use std::path::Path;
 use segue_data_error::{DataError, without_mark};
 use segue_publish::read_regular;
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::data::{Split, TaskData};
@@ -12,8 +13,9 @@ use super::example::Kind;
 use super::json::{Lines, Name, without_place};
 use super::labels::is_missing;
 use super::open::{Request, first_there, nothing_read};
-use super::questions::{Article, Question, split_of};
+use super::questions::{Article, Question, of_number, of_text, split_of};
 use super::sieve::Sieve;
+use super::table::cell_of;
 
 /// A dialogue: its turns, its questions, what it is called.
 type Dialogue<'a> = (Vec<String>, Vec<&'a RawValue>, Name);
@@ -22,8 +24,8 @@ type Dialogue<'a> = (Vec<String>, Vec<&'a RawValue>, Name);
 struct DreamQuestion {
     question: String,
     choice: Vec<String>,
-    /// The right choice, in words.
-    answer: Option<String>,
+    /// The right choice: its text, or its number from 0.
+    answer: Option<Value>,
 }
 
 pub(super) fn open(request: &Request<'_>) -> Result<TaskData, DataError> {
@@ -89,15 +91,27 @@ fn article(
             DataError::record(path, format!("line {line}, question {index}"), why)
         });
         let Some(asked) = sieve.keep(read)? else { continue };
-        let place = |answer: &String| match asked.choice.iter().position(|choice| choice == answer) {
-            None if is_missing(answer) => Ok(None),
-            None => Err(format!("the answer `{answer}` is not one of its choices")),
-            place => Ok(place.map(|place| place as u32)),
-        };
-        let answer = asked.answer.as_ref().map_or(Ok(None), place);
+        let answer = asked.answer.as_ref().map_or(Ok(None), |answer| told(answer, &asked.choice));
         questions.push(Question { index, text: asked.question, options: asked.choice, answer, group: None });
     }
     Ok(Article { path: path.into(), line, passage: turns.join(" "), questions })
+}
+
+/// The place of the right choice; none where a mark for no answer stands. Answers are texts here: a number counts choices only
+/// where it is not the text of another.
+fn told(answer: &Value, choices: &[String]) -> Result<Option<u32>, String> {
+    let number = answer.is_number().then(|| of_number(answer, choices.len())).flatten();
+    let shown = cell_of(Some(answer.clone()));
+    match (number, of_text(answer, choices)) {
+        (None, _) if answer.is_number() && is_missing(&shown) => Ok(None),
+        (Some(number), Some(text)) if number != text => Err(format!(
+            "the answer {shown} may be the number of a choice or the text of another\nhint: write the text of the right \
+             choice, in quotes"
+        )),
+        (None, None) if is_missing(&shown) => Ok(None),
+        (None, None) => Err(format!("the answer `{shown}` is not one of its choices")),
+        (number, text) => Ok(text.or(number)),
+    }
 }
 
 #[cfg(test)]
@@ -138,5 +152,23 @@ mod tests {
         let why = Err("the answer `z` is not one of its choices".to_string());
         assert_eq!(told, [("1-2-0", Ok(Some(1))), ("1-2-2", why)]);
         assert!(read("{}", true).unwrap_err().to_string().contains("not a list of dialogues"));
+    }
+
+    #[test]
+    fn answers_are_texts_or_numbers_that_can_mean_one_choice_alone() {
+        let of = |answer: Value, choices: [&str; 3]| told(&answer, &choices.map(String::from));
+        let words = ["x", "y", "z"];
+        for answer in [Value::from(2), 2.0.into(), "z".into()] {
+            assert_eq!(of(answer.clone(), words), Ok(Some(2)), "{answer}");
+        }
+        for answer in [Value::from(3), 1.5.into(), "2".into(), true.into()] {
+            assert!(of(answer.clone(), words).unwrap_err().contains("is not one of its choices"), "{answer}");
+        }
+        assert_eq!((of((-1).into(), words), of("".into(), words)), (Ok(None), Ok(None)));
+        assert_eq!(of((-1).into(), ["-1", "0", "1"]), Ok(None));
+        let digits = ["1", "2", "30"];
+        assert_eq!((of("2".into(), digits), of(30.into(), digits)), (Ok(Some(1)), Ok(Some(2))));
+        assert_eq!(of(1.into(), ["0", "1", "2"]), Ok(Some(1)));
+        assert!(of(1.into(), digits).unwrap_err().contains("may be the number of a choice or the text"));
     }
 }

@@ -2,7 +2,11 @@
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 use serde_json::value::RawValue;
+
+/// The largest number up to which every whole one is a float of its own.
+const MOST_EXACT: f64 = (1u64 << f64::MANTISSA_DIGITS) as f64;
 
 /// What a file calls a record: a text, or a whole number by its digits, however many they are.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -29,6 +33,22 @@ impl<'de> Deserialize<'de> for Name {
 pub(super) fn is_whole(value: &str) -> bool {
     let digits = value.strip_prefix('-').unwrap_or(value);
     !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// A whole number from 0, be it written as one, with a fraction of nothing, as tables with gaps have it, or as a text.
+pub(super) fn whole_number(value: &Value) -> Option<u64> {
+    match value {
+        Value::Number(number) => number.as_u64().or_else(|| without_fraction(number.as_f64()?)),
+        Value::String(text) => {
+            let text = text.trim();
+            text.parse().ok().or_else(|| without_fraction(text.parse().ok()?))
+        }
+        _ => None,
+    }
+}
+
+fn without_fraction(number: f64) -> Option<u64> {
+    (number.fract() == 0.0 && (0.0..=MOST_EXACT).contains(&number)).then_some(number as u64)
 }
 
 /// The lines that parts of a file begin on, for parts that are asked about in their order.
@@ -83,6 +103,20 @@ mod tests {
         assert_eq!(of(r#""a \u00e9""#).unwrap(), "a é");
         for wrong in ["1.5", "1e3", "null", "true", "[1]", "{}"] {
             assert!(of(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn whole_numbers_may_have_an_empty_fraction_or_be_texts() {
+        let of = |json: &str| whole_number(&serde_json::from_str(json).unwrap());
+        for json in ["24", "24.0", "2.4e1", "\"24\"", "\" 24.0 \""] {
+            assert_eq!(of(json), Some(24), "{json}");
+        }
+        assert_eq!(of("18446744073709551615"), Some(u64::MAX));
+        for json in
+            ["24.5", "-1", "-1.0", "1e300", "\"x\"", "\"\"", "\"nan\"", "\"inf\"", "null", "true", "[24]"]
+        {
+            assert_eq!(of(json), None, "{json}");
         }
     }
 

@@ -4,13 +4,16 @@ use std::path::{Path, PathBuf};
 
 use segue_data_error::DataError;
 use segue_tokenizer::Encoder;
+use serde_json::Value;
 
 use super::data::{Records, Row, Split};
 use super::example::{Example, Sequence, Target};
 use super::gold::{Gold, Told};
+use super::json::whole_number;
 use super::open::Request;
 use super::rows::{encode_all, ids_or_none};
 use super::sieve::Sieve;
+use super::table::cell_of;
 
 /// A passage and what is asked about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -143,6 +146,17 @@ pub(super) fn of_letter(letter: &str, options: usize) -> Option<u32> {
     }
 }
 
+/// The number of the option that a whole number names, counted from 0.
+pub(super) fn of_number(answer: &Value, options: usize) -> Option<u32> {
+    whole_number(answer).filter(|number| *number < options as u64).map(|number| number as u32)
+}
+
+/// The number of the first option that reads like the answer.
+pub(super) fn of_text(answer: &Value, options: &[String]) -> Option<u32> {
+    let text = cell_of(Some(answer.clone()));
+    options.iter().position(|option| *option == text).map(|place| place as u32)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -159,5 +173,15 @@ mod tests {
     fn letters_name_options() {
         assert_eq!((of_letter("A", 4), of_letter("D", 4)), (Some(0), Some(3)));
         assert_eq!((of_letter("E", 4), of_letter("a", 4), of_letter("AB", 4)), (None, None, None));
+    }
+
+    #[test]
+    fn numbers_and_texts_name_options() {
+        let of = |answer: Value| of_number(&answer, 2);
+        assert_eq!((of(1.into()), of(1.0.into()), of("0".into())), (Some(1), Some(1), Some(0)));
+        assert_eq!((of(2.into()), of(0.5.into()), of((-1).into())), (None, None, None));
+        let options = ["10".to_string(), "20".into()];
+        let of = |answer: Value| of_text(&answer, &options);
+        assert_eq!((of("20".into()), of(20.into()), of(1.into())), (Some(1), Some(1), None));
     }
 }

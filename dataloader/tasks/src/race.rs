@@ -5,14 +5,16 @@ use std::path::{Path, PathBuf};
 use segue_data_error::{DataError, without_mark};
 use segue_publish::read_regular;
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::data::{Split, TaskData};
 use super::example::Kind;
-use super::json::Name;
+use super::json::{Name, whole_number};
 use super::labels::is_missing;
 use super::open::{Request, nothing_read};
-use super::questions::{Article, Question, of_letter, split_of};
+use super::questions::{Article, Question, of_letter, of_number, of_text, split_of};
 use super::reviews::text_files;
+use super::table::cell_of;
 
 /// Folders of the parts that are scored apart.
 const LEVELS: &[&str] = &["high", "middle"];
@@ -25,8 +27,8 @@ struct RaceFile {
     article: String,
     questions: Vec<String>,
     options: Vec<Vec<String>>,
-    /// Letters; test files of other makers may lack them.
-    answers: Option<Vec<Option<String>>>,
+    /// Letters, or numbers from 0; test files of other makers may lack them.
+    answers: Option<Vec<Value>>,
 }
 
 pub(super) fn open(request: &Request<'_>) -> Result<TaskData, DataError> {
@@ -104,11 +106,8 @@ fn article(path: &Path, level: Option<&str>, bytes: &[u8]) -> Result<Article, Da
     let mut answers = answers.into_iter().flatten();
     let mut questions = Vec::with_capacity(file.questions.len());
     for (number, (text, options)) in file.questions.into_iter().zip(file.options).enumerate() {
-        let letter = answers.next().flatten().filter(|letter| !is_missing(letter));
-        let answer = letter.map_or(Ok(None), |letter| {
-            let place = of_letter(&letter, options.len()).map(Some);
-            place.ok_or_else(|| format!("the answer `{letter}` is not one of its {} options", options.len()))
-        });
+        let told = answers.next().filter(|answer| !is_missing(&cell_of(Some(answer.clone()))));
+        let answer = told.map_or(Ok(None), |answer| place(&answer, &options).map(Some));
         let index = match level {
             Some(level) => format!("{level}/{stem}-{number}"),
             None => format!("{stem}-{number}"),
@@ -116,6 +115,25 @@ fn article(path: &Path, level: Option<&str>, bytes: &[u8]) -> Result<Article, Da
         questions.push(Question { index, text, options, answer, group: level.map(str::to_owned) });
     }
     Ok(Article { path: path.into(), line: 1, passage: file.article, questions })
+}
+
+/// The place of the option that an answer names, or why it names none.
+fn place(answer: &Value, options: &[String]) -> Result<u32, String> {
+    if let Some(place) = answer.as_str().and_then(|letter| of_letter(letter, options.len())) {
+        return Ok(place);
+    }
+    let (number, text) = (of_number(answer, options.len()), of_text(answer, options));
+    // A text in digits may be that of another option, which no number is in these files.
+    let number = number.filter(|number| answer.is_number() || text.is_none_or(|text| text == *number));
+    number.ok_or_else(|| {
+        let hint = match (whole_number(answer), text) {
+            (Some(_), None) => "\nhint: name options by letters, or by numbers from 0",
+            (Some(_), Some(_)) => "\nhint: name options by letters",
+            (None, _) => "",
+        };
+        let answer = cell_of(Some(answer.clone()));
+        format!("the answer `{answer}` is not one of its {} options{hint}", options.len())
+    })
 }
 
 #[cfg(test)]
@@ -162,5 +180,21 @@ mod tests {
         }
         let why = Err("the answer `C` is not one of its 2 options".to_string());
         assert_eq!(told(r#"["C", "B"]"#), [why, Ok(Some(1))]);
+        for answers in ["[0, 1]", "[0.0, 1.0]", r#"["0", "1"]"#, r#"["A", 1]"#] {
+            assert_eq!(told(answers), [Ok(Some(0)), Ok(Some(1))], "{answers}");
+        }
+        assert_eq!(told("[-1, null]"), [Ok(None), Ok(None)]);
+        for (answers, wrong) in [("[2, 1]", "2"), ("[0.5, 1]", "0.5"), ("[true, 1]", "true")] {
+            let [first, second] = told(answers).try_into().unwrap();
+            assert!(first.unwrap_err().starts_with(&format!("the answer `{wrong}` is not one of its 2")));
+            assert_eq!(second, Ok(Some(1)), "{answers}");
+        }
+    }
+
+    #[test]
+    fn digits_that_are_the_text_of_another_option_name_none() {
+        let options = ["1".to_string(), "2".into(), "3".into()];
+        assert_eq!((place(&2.into(), &options), place(&"0".into(), &options)), (Ok(2), Ok(0)));
+        assert!(place(&"2".into(), &options).unwrap_err().ends_with("hint: name options by letters"));
     }
 }
