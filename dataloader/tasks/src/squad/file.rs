@@ -300,6 +300,24 @@ mod tests {
     }
 
     #[test]
+    fn places_of_answers_may_have_an_empty_fraction_or_be_texts() {
+        for start in ["5", "5.0", "\"5\"", "\"5.0\""] {
+            let list = format!(r#"[{{"text": "old", "answer_start": {start}}}]"#);
+            let columns = format!(r#"{{"text": ["old"], "answer_start": [{start}]}}"#);
+            for answers in [list, columns] {
+                let (read, _, moved) = read(&file("new, old", &with_answers(1, &answers)), false);
+                assert_eq!(read.unwrap()[0].questions[0].answers[0].bytes, Some(5..8), "{answers}");
+                assert_eq!(moved, 0);
+            }
+        }
+        for start in ["5.5", "-5", "\"x\"", "null"] {
+            let answers = format!(r#"[{{"text": "old", "answer_start": {start}}}]"#);
+            let error = read(&file("new, old", &with_answers(1, &answers)), false).0.err().unwrap();
+            assert!(error.to_string().contains("no answer stands"), "{error}");
+        }
+    }
+
+    #[test]
     fn a_question_exported_with_an_empty_answer_has_none() {
         let empty = EMPTY_ANSWERS.iter().enumerate().map(|(id, answers)| with_answers(id, answers));
         let questions: Vec<String> = empty.chain([question("q", "a", 0)]).collect();

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::json::{Name, without_place};
+use crate::json::{Name, whole_number, without_place};
 
 /// How many characters an answer may stand away from where the file says.
 pub(super) const NEARBY: usize = 32;
@@ -96,7 +96,7 @@ impl RawAnswer {
 pub(super) fn locate(context: &str, starts: &[usize], answer: &RawAnswer) -> Option<(Range<u32>, bool)> {
     let text = answer.text().trim();
     let blanks = answer.text().chars().take_while(|c| c.is_whitespace()).count();
-    let wanted = usize::try_from(answer.answer_start.as_u64()?).ok()?.checked_add(blanks)?;
+    let wanted = usize::try_from(whole_number(&answer.answer_start)?).ok()?.checked_add(blanks)?;
     let stands =
         |character: &usize| starts.get(*character).is_some_and(|at| context[*at..].starts_with(text));
     let nearest = (0..=NEARBY)
