@@ -1,6 +1,8 @@
 use ahash::AHashMap;
 use segue_configs::counted;
 
+use super::json::is_whole;
+
 /// Known labels that a message lists.
 const LISTED: usize = 20;
 /// Lines that a message lists.
@@ -51,6 +53,14 @@ pub(super) fn listed(lines: &[u64]) -> String {
     let more = if lines.len() > LINES { ", .." } else { "" };
     let first = lines.iter().take(LINES).map(u64::to_string).collect::<Vec<_>>().join(", ");
     format!("{} {first}{more}", if lines.len() == 1 { "line" } else { "lines" })
+}
+
+/// The other spelling of a whole number: tables in which some labels are missing have `1.0` for `1`.
+fn respelt(spelling: &str) -> Option<String> {
+    match spelling.strip_suffix(".0") {
+        Some(whole) => is_whole(whole).then(|| whole.into()),
+        None => is_whole(spelling).then(|| format!("{spelling}.0")),
+    }
 }
 
 fn as_number(cell: &str) -> Option<f64> {
@@ -130,7 +140,8 @@ impl Labels {
 
     /// The number of a label as a file spells it, or what is wrong with it.
     pub(super) fn number(&self, spelling: &str) -> Result<u32, String> {
-        self.numbers.get(spelling).copied().ok_or_else(|| {
+        let number = self.numbers.get(spelling).or_else(|| self.numbers.get(&respelt(spelling)?));
+        number.copied().ok_or_else(|| {
             format!(
                 "unknown label `{spelling}`, expected one of {}\nhint: correct it; a split without labels has \
                  the column empty or not at all; labels that the training file lacks are listed in task.labels",
@@ -171,6 +182,16 @@ mod tests {
             assert!(at == line && why.contains(known) && why.contains("no label"), "{why}");
         }
         assert!(of(&["-1", "-1"]).unwrap_err().1.contains("every label is `-1`"));
+    }
+
+    #[test]
+    fn whole_numbers_are_known_with_an_empty_fraction_and_without() {
+        let of = |names: &[&str], spelling: &str| {
+            Labels::new(names.iter().map(|name| name.to_string()).collect()).number(spelling)
+        };
+        assert_eq!((of(&["0", "1"], "1.0"), of(&["0.0", "1.0"], "1")), (Ok(1), Ok(1)));
+        assert_eq!((of(&["1", "1.0"], "1.0"), of(&["1", "1.0"], "1")), (Ok(1), Ok(0)));
+        assert!(of(&["0", "1"], "1.5").is_err() && of(&["x"], "x.0").is_err() && of(&["1"], "01").is_err());
     }
 
     #[test]
