@@ -8,7 +8,7 @@ use super::columns::{Columns, Finding, is_header};
 use super::data::{Split, TaskData};
 use super::example::{Kind, Target};
 use super::gold::{Gold, Told};
-use super::labels::{Labels, is_mark, listed};
+use super::labels::{Labels, is_mark, is_missing, listed};
 use super::open::{Request, first_there, named, nothing_read};
 use super::reviews;
 use super::rows::{Asked, encode_rows, split_of};
@@ -266,7 +266,7 @@ impl<'a> Reading<'a> {
             });
         }
         told.note(sieve);
-        if self.labels.is_none() && sieve.role() == Role::Learnt {
+        if self.labels.is_none() && labels().any(|(_, label)| !is_missing(label)) {
             note_marks(labels(), sieve);
         }
         Ok(asked)
@@ -293,14 +293,15 @@ fn cells(table: &Table, place: usize) -> impl Iterator<Item = (u64, &str)> + Clo
     table.rows.iter().map(move |row| (row.line, row.cells[place].trim()))
 }
 
-/// Says so where the numbers that are learnt may be marks for no number: they alone are below 0.
+/// Says so where the numbers that are learnt or scored may be marks for no number: they alone are below 0.
 fn note_marks<'a>(labels: impl Iterator<Item = (u64, &'a str)> + Clone, sieve: &mut Sieve) {
     let below = labels.clone().filter(|(_, label)| label.parse::<f64>().is_ok_and(|number| number < 0.0));
     let (marks, others): (Vec<_>, Vec<_>) = below.partition(|(_, label)| is_mark(label));
     if let (Some((_, mark)), true) = (marks.first(), others.is_empty()) {
+        let used = if sieve.role() == Role::Learnt { "learnt" } else { "scored" };
         let lines: Vec<u64> = marks.iter().map(|(line, _)| *line).collect();
         sieve.note(format!(
-            "{mark} is the only number below 0 ({}) and is learnt: leave these rows out of the file where it marks \
+            "{mark} is the only number below 0 ({}) and is {used}: leave these rows out of the file where it marks \
              what has no number",
             listed(&lines)
         ));

@@ -132,7 +132,27 @@ fn rows_without_a_label_beside_others_are_answered_and_counted() {
     // Of numbers, -1 is one.
     let data = open("text-regression", &[("train.csv", NUMBERS), ("dev.csv", NUMBERS)]);
     assert_eq!(rows(&data.dev[0])[1].gold, Target::Number(-1.0));
-    assert!(data.train.unwrap().skipped.notes[0].starts_with("-1.0 is the only number below 0 (line 3)"));
+    let train = data.train.as_ref().unwrap();
+    assert!(
+        train.skipped.notes[0].starts_with("-1.0 is the only number below 0 (line 3) and is learnt: leave")
+    );
+    // Whoever marked with it what has no number sees that it is scored as one.
+    let files = [("train.csv", NUMBERS), ("dev.csv", NUMBERS), ("test.csv", NUMBERS)];
+    let data = open("text-regression", &files);
+    for split in [&data.dev[0], &data.test[0]] {
+        let notes = &split.skipped.notes;
+        assert!(notes.len() == 1 && notes[0].contains("below 0 (line 3) and is scored: leave"), "{notes:?}");
+    }
+    let signed = NUMBERS.replace("a,0.5", "a,-0.5");
+    let data = open("text-regression", &[files[0], ("dev.csv", &signed)]);
+    assert!(data.dev[0].skipped.notes.is_empty());
+    // No score of STS-B is below 0: there it is none.
+    let marked = STSB.replace("1.5", "-1.0");
+    let files = [("train.tsv", STSB), ("dev.tsv", STSB), ("test.tsv", &marked)];
+    let gold: Vec<Target> = rows(&open("stsb", &files).test[0]).iter().map(|row| row.gold.clone()).collect();
+    assert_eq!(gold, [Target::Unknown, Target::Number(4.0)]);
+    let error = open_with("stsb", &[files[0], ("dev.tsv", &marked)], |_| {}).unwrap_err().to_string();
+    assert!(error.contains("line 2: its label is `-1.0`, which marks what has no label"), "{error}");
 }
 
 #[test]
