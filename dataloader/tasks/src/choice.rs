@@ -74,7 +74,8 @@ fn article(path: &Path, at: u64, number: usize, text: &str) -> Result<Article, S
     let question = Question {
         index: line.id.map_or_else(|| number.to_string(), String::from),
         text: line.question,
-        answer: line.answer.map_or(Ok(None), |answer| told(&answer, &line.options)),
+        answer: line.answer.as_ref().map_or(Ok(None), |answer| told(answer, &line.options)),
+        written: cell_of(line.answer),
         options: line.options,
         group: line.group.map(String::from),
     };

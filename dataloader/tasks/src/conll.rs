@@ -10,6 +10,7 @@ use segue_tokenizer::{Encoder, Tokenizer, TokenizerKind};
 
 use super::data::{Records, Split, TaggedSentence, TaskData};
 use super::example::{Example, Kind, Sequence, Target};
+use super::gold::{common_mark, mark_note};
 use super::labels::{Labels, is_ignored, is_mark, listed, no_label, unscored};
 use super::open::{Request, first_there, nothing_read};
 use super::rows::encode_all;
@@ -136,10 +137,17 @@ fn read(request: &Request<'_>, name: &str, path: &Path, labels: &Labels) -> Resu
 /// The sentences without the labels of those that have marks alone, where all do, others score them or all of their words are
 /// to be ignored. A file of marks alone has no labels, whatever else -1 may be.
 fn without_marks(mut sentences: Vec<Sentence>, labels: &Labels, sieve: &mut Sieve) -> Vec<Sentence> {
+    let all = sentences.iter().flat_map(|sentence| &sentence.labels);
+    let unknown = all.map(|label| Some(label.as_str()).filter(|label| labels.number(label).is_err()));
+    let own_mark = match sieve.role() {
+        Role::Answered => common_mark(unknown).map(str::to_owned),
+        Role::Learnt | Role::Scored => None,
+    };
     let untold = sentences.iter().flat_map(|sentence| &sentence.labels).all(|label| is_mark(label));
     let unscored_ones = sieve.role() == Role::Answered;
     let is_no_label = |label: &String| (unscored_ones || is_ignored(label)) && labels.number(label).is_err();
-    let marks = |label: &String| is_mark(label) && (untold || is_no_label(label));
+    let marks =
+        |label: &String| own_mark.as_ref() == Some(label) || is_mark(label) && (untold || is_no_label(label));
     let mut unlabelled = Vec::new();
     for sentence in sentences.iter_mut().filter(|sentence| !sentence.labels.is_empty()) {
         if sentence.labels.iter().all(marks) {
@@ -149,6 +157,9 @@ fn without_marks(mut sentences: Vec<Sentence>, labels: &Labels, sieve: &mut Siev
     }
     if let Some(note) = unscored("sentence", "a label", &unlabelled, sentences.len()) {
         sieve.note(note);
+    }
+    if let Some(mark) = own_mark {
+        sieve.note(mark_note("word", "label", &mark));
     }
     sentences
 }

@@ -92,7 +92,9 @@ fn article(
         });
         let Some(asked) = sieve.keep(read)? else { continue };
         let answer = asked.answer.as_ref().map_or(Ok(None), |answer| told(answer, &asked.choice));
-        questions.push(Question { index, text: asked.question, options: asked.choice, answer, group: None });
+        let DreamQuestion { question: text, choice: options, answer: written } = asked;
+        let written = cell_of(written);
+        questions.push(Question { index, text, options, answer, written, group: None });
     }
     Ok(Article { path: path.into(), line, passage: turns.join(" "), questions })
 }

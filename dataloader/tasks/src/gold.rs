@@ -13,12 +13,23 @@ pub(super) enum Told {
     Answers,
 }
 
+impl Told {
+    fn word(self) -> &'static str {
+        match self {
+            Told::Labels => "label",
+            Told::Answers => "answer",
+        }
+    }
+}
+
 /// What a file tells to be right for the rows of one split, some or all of which may have no label.
 #[derive(Debug)]
 pub(super) struct Gold {
     told: Told,
     /// Whether no row has a label. Where all of them are marks, -1 is one whatever else it may be elsewhere.
     untold: bool,
+    /// What every row has in the place of a label, where that is a mark of the file's own.
+    mark: Option<String>,
     /// Rows, and the lines of those without a label.
     rows: usize,
     unlabelled: Vec<u64>,
@@ -27,7 +38,14 @@ pub(super) struct Gold {
 impl Gold {
     /// Of a split with these `cells` in the place of labels.
     pub(super) fn new<'a>(told: Told, mut cells: impl Iterator<Item = &'a str>) -> Gold {
-        Gold { told, untold: cells.all(is_missing), rows: 0, unlabelled: Vec::new() }
+        Gold { told, untold: cells.all(is_missing), mark: None, rows: 0, unlabelled: Vec::new() }
+    }
+
+    /// Of a split that is published without labels: `unknown` are its cells, but none for those that are labels. The same in all
+    /// rows, they mark that there is none, as `hidden` and `?` do.
+    pub(super) fn with_mark<'a>(self, unknown: impl Iterator<Item = Option<&'a str>>) -> Gold {
+        let mark = common_mark(unknown).map(str::to_owned);
+        Gold { untold: self.untold || mark.is_some(), mark, ..self }
     }
 
     /// What is right for a row that has `cell` for a label, by `read`; none where the row is left out. A row that is
@@ -43,12 +61,12 @@ impl Gold {
         self.rows += 1;
         let why = match read(cell) {
             Ok(target) if !self.untold && target != Target::Unknown => return Ok(Some(target)),
-            Err(why) if !is_missing(cell) => why,
+            Err(why) if !is_missing(cell) && self.mark.as_deref() != Some(cell) => why,
             _ if sieve.role() == Role::Answered || self.untold && sieve.role() == Role::Scored => {
                 self.unlabelled.push(line);
                 return Ok(Some(Target::Unknown));
             }
-            _ => no_label(cell, if self.told == Told::Labels { "label" } else { "answer" }),
+            _ => no_label(cell, self.told.word()),
         };
         sieve.refuse(bad(why))?;
         Ok((sieve.role() == Role::Answered).then_some(Target::Unknown))
@@ -63,7 +81,23 @@ impl Gold {
         if let Some(note) = unscored(what, lacks, &self.unlabelled, self.rows) {
             sieve.note(note);
         }
+        if let Some(mark) = self.mark {
+            sieve.note(mark_note(what, self.told.word(), &mark));
+        }
     }
+}
+
+/// What all of some cells are, where it is the same and none of them is known.
+pub(super) fn common_mark<'a>(mut unknown: impl Iterator<Item = Option<&'a str>>) -> Option<&'a str> {
+    let first = unknown.next()??;
+    unknown.all(|cell| cell == Some(first)).then_some(first).filter(|cell| !is_missing(cell))
+}
+
+/// That a file marks what has no label in its own way, which may also be a label that is misspelt.
+pub(super) fn mark_note(what: &str, lacks: &str, mark: &str) -> String {
+    format!(
+        "every {what} has the {lacks} `{mark}`, which is unknown: it is taken for a mark that there is none"
+    )
 }
 
 #[cfg(test)]
@@ -113,6 +147,17 @@ mod tests {
                 error.to_string().contains("label") && error.hint().unwrap().contains("skip_bad"),
                 "{error}"
             );
+        }
+    }
+
+    #[test]
+    fn what_is_unknown_is_a_mark_where_every_row_has_it() {
+        let mark = |cells: &[Option<&'static str>]| common_mark(cells.iter().copied());
+        assert_eq!((mark(&[Some("?"), Some("?")]), mark(&[Some("hidden")])), (Some("?"), Some("hidden")));
+        for cells in
+            [&[Some("?"), Some("x")][..], &[Some("?"), None], &[None], &[Some("")], &[Some("-1")], &[]]
+        {
+            assert_eq!(mark(cells), None, "{cells:?}");
         }
     }
 

@@ -12,7 +12,7 @@ use super::gold::{Gold, Told};
 use super::json::whole_number;
 use super::open::Request;
 use super::rows::{encode_all, ids_or_none};
-use super::sieve::Sieve;
+use super::sieve::{Role, Sieve};
 use super::table::cell_of;
 
 /// A passage and what is asked about it.
@@ -33,13 +33,24 @@ pub(super) struct Question {
     pub(super) options: Vec<String>,
     /// Index of the right option, `None` without a label; the error says what is wrong with it.
     pub(super) answer: Result<Option<u32>, String>,
+    /// What the file has in the place of the answer.
+    pub(super) written: String,
     pub(super) group: Option<String>,
 }
 
 impl Question {
     /// What stands for its answer: nothing where none is told.
     fn told(&self) -> &str {
-        if self.answer == Ok(None) { "" } else { "told" }
+        match self.answer {
+            Ok(None) => "",
+            Ok(Some(_)) => "told",
+            Err(_) => &self.written,
+        }
+    }
+
+    /// What stands for its answer where that names no option.
+    fn unknown(&self) -> Option<&str> {
+        self.answer.is_err().then_some(&self.written)
     }
 
     /// What is right, or what is wrong with its answer.
@@ -61,7 +72,10 @@ pub(super) fn split_of(
     let (mut examples, mut rows) = (Vec::new(), Vec::new());
     let asked = articles.iter().flat_map(|article| article.questions.iter().map(move |q| (article, q)));
     let all = articles.iter().flat_map(|article| &article.questions);
-    let mut told = Gold::new(Told::Answers, all.map(Question::told));
+    let mut told = Gold::new(Told::Answers, all.clone().map(Question::told));
+    if sieve.role() == Role::Answered {
+        told = told.with_mark(all.map(Question::unknown));
+    }
     for ((article, question), (sequences, wrong)) in asked.zip(encoded.into_iter().flatten()) {
         let bad = |why: String| {
             let place = format!("line {}, question {}", article.line, question.index);

@@ -106,13 +106,17 @@ fn article(path: &Path, level: Option<&str>, bytes: &[u8]) -> Result<Article, Da
     let mut answers = answers.into_iter().flatten();
     let mut questions = Vec::with_capacity(file.questions.len());
     for (number, (text, options)) in file.questions.into_iter().zip(file.options).enumerate() {
-        let told = answers.next().filter(|answer| !is_missing(&cell_of(Some(answer.clone()))));
-        let answer = told.map_or(Ok(None), |answer| place(&answer, &options).map(Some));
+        let told = answers.next();
+        let written = cell_of(told.clone());
+        let answer = told
+            .filter(|_| !is_missing(&written))
+            .map_or(Ok(None), |answer| place(&answer, &options).map(Some));
         let index = match level {
             Some(level) => format!("{level}/{stem}-{number}"),
             None => format!("{stem}-{number}"),
         };
-        questions.push(Question { index, text, options, answer, group: level.map(str::to_owned) });
+        let group = level.map(str::to_owned);
+        questions.push(Question { index, text, options, answer, written, group });
     }
     Ok(Article { path: path.into(), line: 1, passage: file.article, questions })
 }

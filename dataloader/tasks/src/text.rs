@@ -104,6 +104,8 @@ struct Reading<'a> {
     like: Table,
     columns: Columns,
     labels: Option<Labels>,
+    /// The test file, which may serve for scores too, where it has labels.
+    test: Option<PathBuf>,
 }
 
 pub(super) fn open(request: &Request<'_>) -> Result<TaskData, DataError> {
@@ -222,7 +224,7 @@ impl<'a> Reading<'a> {
         };
         // Its rows are read again when they are wanted; files may be large.
         like.rows = Vec::new();
-        Ok(Reading { request, release, like, columns, labels })
+        Ok(Reading { request, release, like, columns, labels, test: files.test.clone() })
     }
 
     fn read(&self, name: &str, path: &Path, note: Option<String>) -> Result<Split, DataError> {
@@ -233,7 +235,8 @@ impl<'a> Reading<'a> {
             let like = self.like.path.display();
             return Err(table.bad(1, format!("it has no column of labels as {like} has")));
         }
-        let asked = self.asked(&table, &columns, &mut sieve)?;
+        let may_be_marked = sieve.role() == Role::Answered || self.test.as_deref() == Some(path);
+        let asked = self.asked(&table, &columns, may_be_marked, &mut sieve)?;
         table.rows = Vec::new();
         if let Some(note) = note.filter(|_| asked.iter().any(|asked| asked.gold != Target::Unknown)) {
             sieve.note(note);
@@ -242,11 +245,21 @@ impl<'a> Reading<'a> {
         Ok(split_of(name, encoded, table.fingerprint, sieve))
     }
 
-    fn asked(&self, table: &Table, columns: &Columns, sieve: &mut Sieve) -> Result<Vec<Asked>, DataError> {
+    fn asked(
+        &self,
+        table: &Table,
+        columns: &Columns,
+        may_be_marked: bool,
+        sieve: &mut Sieve,
+    ) -> Result<Vec<Asked>, DataError> {
         let index = table.column(&["index", "id", "idx"]);
         let mut asked = Vec::with_capacity(table.rows.len());
         let labels = || columns.label.into_iter().flat_map(|place| cells(table, place));
         let mut told = Gold::new(Told::Labels, labels().map(|(_, label)| label));
+        if may_be_marked {
+            told = told
+                .with_mark(labels().map(|(_, label)| Some(label).filter(|label| self.gold(label).is_err())));
+        }
         for (number, row) in table.rows.iter().enumerate() {
             let gold = match columns.label.map(|place| row.cells[place].trim()) {
                 None => Some(Target::Unknown),

@@ -81,6 +81,59 @@ fn splits_of_marks_alone_are_answered_and_not_scored() {
 }
 
 #[test]
+fn an_unknown_label_of_a_whole_test_split_marks_that_there_is_none() {
+    let race = r#"{"answers": ["A"], "options": [["b", "c"]], "questions": ["d"], "article": "a"}"#;
+    let dream = r#"[[["a"], [{"question": "b", "choice": ["c", "d"], "answer": "c"}], "1"]]"#;
+    for (task, [train, dev, test], labelled, label) in [
+        ("text", ["train.csv", "dev.csv", "test.csv"], "text,label\na,0\nb,1\n", &["0", "1"][..]),
+        ("agnews", ["train.csv", "dev.csv", "test.csv"], "1,a,b\n2,b,a\n", &["1", "2"]),
+        (
+            "text-regression",
+            ["train.csv", "dev.csv", "test.csv"],
+            "text,label\na,0.5\nb,1.5\n",
+            &["0.5", "1.5"],
+        ),
+        ("rte", ["train.tsv", "dev.tsv", "test.tsv"], RTE, &["\tentailment", "\tnot_entailment"]),
+        ("stsb", ["train.tsv", "dev.tsv", "test.tsv"], STSB, &["1.5", "4"]),
+        ("choice", ["train.jsonl", "dev.jsonl", "test.jsonl"], CHOICE, &["1"]),
+        ("race", ["train/1.txt", "dev/1.txt", "test/1.txt"], race, &["A"]),
+        ("dream", ["train.json", "dev.json", "test.json"], dream, &[r#": "c""#]),
+        ("conll", ["train.txt", "dev.txt", "test.txt"], TAGS, &["O", "B-X"]),
+    ] {
+        for mark in ["hidden", "?", "nan", "none"] {
+            let mark = match label[0] {
+                label if label.starts_with('\t') => format!("\t{mark}"),
+                label if label.starts_with(':') => format!(": \"{mark}\""),
+                "1" if task == "choice" => format!("\"{mark}\""),
+                _ => mark.to_string(),
+            };
+            let marked = label.iter().fold(labelled.to_string(), |text, label| text.replace(label, &mark));
+            let data = open(task, &[(train, labelled), (dev, labelled), (test, &marked)]);
+            assert!(data.dev[0].is_told() && is_untold(&data.test[0]), "{task}: {marked}");
+            let notes = &data.test[0].skipped.notes;
+            let said = notes.iter().any(|note| note.contains("which is unknown: it is taken for a mark"));
+            // GLUE's columns without any label of the task's are none of labels.
+            assert_eq!(said, !["rte", "stsb"].contains(&task), "{task}: {notes:?}");
+            // What is to be learnt from or scored on has labels.
+            let error = open_with(task, &[(train, labelled), (dev, &marked), (test, &marked)], |_| {});
+            assert!(error.unwrap_err().to_string().contains("dev"), "{task}: {marked}");
+        }
+    }
+}
+
+#[test]
+fn unknown_labels_beside_others_mark_nothing() {
+    let files = |test| [("train.csv", CSV), ("dev.csv", CSV), ("test.csv", test)];
+    for test in ["text,label\nc,?\nd,hidden\n", "text,label\nc,?\nd,0\n", "text,label\nc,?\nd,\n"] {
+        let error = open_with("text", &files(test), |_| {}).unwrap_err().to_string();
+        assert!(error.contains("test.csv, line 2: unknown label `?`"), "{error}");
+    }
+    // A test file that would serve for scores is none of them either.
+    let data = open("text", &[("train.csv", CSV), ("test.csv", "text,label\nc,?\nd,?\n")]);
+    assert!(data.dev.is_empty() && data.test.len() == 1 && is_untold(&data.test[0]));
+}
+
+#[test]
 fn questions_on_paragraphs_without_an_answer_are_answered_and_not_scored() {
     let unanswered = SQUAD.replace(r#"[{"text": "b", "answer_start": 2}]"#, "ANSWERS");
     for answers in ["[]", r#"[{"text": "", "answer_start": -1}]"#, r#"{"text": [], "answer_start": []}"#] {
