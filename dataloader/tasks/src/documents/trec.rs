@@ -40,7 +40,13 @@ pub(super) fn read_judgements(path: &Path, sieve: &mut Sieve) -> Result<NamedDoc
         let [query, _, document, grade] = fields[..] else {
             return Err(format!("it has {} fields, expected `query 0 document grade`", fields.len()));
         };
-        let known = grade.parse::<i64>().ok().filter(|grade| *grade <= MOST_RELEVANT);
+        // As tables with gaps have whole numbers.
+        let known = grade
+            .strip_suffix(".0")
+            .unwrap_or(grade)
+            .parse::<i64>()
+            .ok()
+            .filter(|grade| *grade <= MOST_RELEVANT);
         let grade =
             known.ok_or_else(|| format!("the grade `{grade}` is not an integer up to {MOST_RELEVANT}"))?;
         Ok((query, document, grade))
@@ -145,7 +151,9 @@ mod tests {
             (read.map(|read| read.lines.iter().map(|n| n.grade).collect::<Vec<_>>()), sieve.done())
         };
         assert_eq!(of("1 0 a 3\r\n1\t0\tb\t-2\n\n2 0 a 0\n", false).0.unwrap(), [3, -2, 0]);
+        assert_eq!(of("1 0 a 3.0\n1 0 b -2.0\n", false).0.unwrap(), [3, -2]);
         for (text, line, why) in [
+            ("1 0 a 1.5\n", 1, "`1.5`"),
             ("1 0 a 1\n1 0 a\n", 2, "3 fields"),
             ("1 0 a much\n", 1, "`much`"),
             ("1 0 a 99\n", 1, "`99`"),
