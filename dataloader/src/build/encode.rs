@@ -1,14 +1,20 @@
+use std::panic::resume_unwind;
 use std::sync::{Mutex, PoisonError};
+use std::thread::{Builder, scope};
 
 use segue_data_error::DataError;
 use segue_tokenizer::{Encoder, Tokenizer, UNK};
 
+use super::budget::{ENCODING_BYTES, MemoryBudget};
 use super::options::EOD;
 use super::running::Documents;
 use super::units::{Content, Reading, SourceSize, Unit, for_each_unit};
 use crate::corpus::Dtype;
 use crate::input::{Chunk, Source};
 use crate::preset::Layout;
+
+/// Bytes of memory from which on a text is encoded on a thread of its own.
+const OWN_THREAD: u64 = 64 << 20;
 
 /// A chunk as it goes into a shard.
 pub(crate) struct Encoded {
@@ -38,6 +44,8 @@ pub(crate) struct ChunkEncoder<'a> {
     unknown_word: Option<char>,
     /// Encoders that no thread is using; they remember the words they have merged.
     idle: Mutex<Vec<Encoder<'a>>>,
+    /// Memory that the texts in work share.
+    budget: MemoryBudget,
 }
 
 impl<'a> ChunkEncoder<'a> {
@@ -58,6 +66,7 @@ impl<'a> ChunkEncoder<'a> {
             document_end: if eod { tokenizer.token_id(EOD) } else { None },
             unknown_word: marks_unknown_words.then(|| unknown_word(tokenizer)).flatten(),
             idle: Mutex::new(Vec::new()),
+            budget: MemoryBudget::new(ENCODING_BYTES),
         }
     }
 
@@ -96,6 +105,20 @@ impl<'a> ChunkEncoder<'a> {
         if unit.begins_document {
             sink.encoded.documents.push(sink.position());
         }
+        let bytes = (unit.text.bytes() * self.tokenizer.memory_per_byte()) as u64;
+        let _memory = self.budget.take(bytes);
+        match bytes > OWN_THREAD {
+            true => on_a_thread_of_its_own(|| self.encode_in_budget(encoder, unit, sink))?,
+            false => self.encode_in_budget(encoder, unit, sink),
+        }
+    }
+
+    fn encode_in_budget(
+        &self,
+        encoder: &mut Encoder<'a>,
+        unit: &Unit<'_>,
+        sink: &mut Sink,
+    ) -> Result<(), String> {
         let unfit = |why: String| format!("the tokenizer cannot encode the text that begins here: {why}");
         match unit.text {
             Content::Line(line) => {
@@ -165,6 +188,16 @@ impl<'a> ChunkEncoder<'a> {
         }
         sink.pack_if_full();
     }
+}
+
+/// The system's allocator keeps what a thread has freed for that thread, or for one that begins after its end: were long texts encoded on
+/// the workers themselves, each would keep the memory of its longest one, whatever the budget.
+fn on_a_thread_of_its_own<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, String> {
+    scope(|threads| {
+        let thread = Builder::new().name("segue-encode-long".into()).spawn_scoped(threads, work);
+        let thread = thread.map_err(|e| format!("no thread can be started for it: {e}"))?;
+        Ok(thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
+    })
 }
 
 /// Refuses bytes that a byte tokenizer has no code for.
@@ -242,5 +275,73 @@ impl Sink {
     fn finish(mut self) -> Encoded {
         self.pack();
         self.encoded
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{RecvTimeoutError, channel};
+    use std::time::Duration;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::build::InvalidUtf8;
+    use crate::input::{Files, Part, Position};
+
+    /// A `tokenizer.json` that is not of the fast kind.
+    fn foreign() -> Tokenizer {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tokenizer.json");
+        let json = json!({
+            "version": "1.0", "truncation": null, "padding": null, "normalizer": null, "added_tokens": [],
+            "pre_tokenizer": { "type": "WhitespaceSplit" }, "post_processor": null, "decoder": null,
+            "model": { "type": "WordLevel", "vocab": { "<unk>": 0, "a": 1, "b": 2 }, "unk_token": "<unk>" },
+        });
+        std::fs::write(&path, json.to_string()).unwrap();
+        Tokenizer::import(&path).unwrap()
+    }
+
+    /// A file that is one document.
+    fn document(text: &str) -> Chunk {
+        let part = Part {
+            bytes: 0..text.len(),
+            begin: Position::start_of(0),
+            starts_file: true,
+            ends_file: true,
+            starts_all: true,
+            ends_all: true,
+        };
+        Chunk { text: text.into(), parts: vec![part], after: Position::start_of(1), file_bytes_read: 0 }
+    }
+
+    #[test]
+    fn a_long_document_waits_for_the_memory_that_others_hold() {
+        let tokenizer = foreign();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let files = Files { extensions: &[], text_column: None };
+        let sources = files.collect(&[file.path().into()]).unwrap();
+        let (long, short) = (document(&"a b ".repeat(1 << 14)), document("a b"));
+        let reading = Reading {
+            layout: Layout::Documents,
+            invalid_utf8: InvalidUtf8::Fail,
+            text_cut: tokenizer.text_cut(),
+            raw: false,
+            trim: false,
+            filter: None,
+        };
+        let encoder = ChunkEncoder::new(&tokenizer, reading, &sources, false);
+        let others = encoder.budget.take(ENCODING_BYTES);
+        scope(|threads| {
+            let (done, wait) = channel();
+            let encode_long = || encoder.encode(&long).unwrap().payload.len();
+            threads.spawn(move || done.send(encode_long()).unwrap());
+            // It needs hardly any.
+            assert_eq!(encoder.encode(&short).unwrap().payload.len(), 2 * 2);
+            // Time enough to be done, for one that does not wait.
+            assert_eq!(wait.recv_timeout(Duration::from_millis(300)), Err(RecvTimeoutError::Timeout));
+            drop(others);
+            assert_eq!(wait.recv().unwrap(), 2 * (2 << 14));
+        });
     }
 }

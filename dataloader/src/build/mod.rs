@@ -1,5 +1,6 @@
 //! Builds a corpus from text: in parallel, in bounded memory, and resumable after an interruption.
 
+mod budget;
 mod encode;
 mod inputs;
 mod journal;

@@ -39,6 +39,17 @@ pub(crate) enum Content<'a> {
     Bytes(&'a [u8]),
 }
 
+impl Content<'_> {
+    /// Number of its bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Content::Line(text) | Content::Sentence(text) | Content::Text(text) => text.len(),
+            Content::RawLine(bytes) | Content::Bytes(bytes) => bytes.len(),
+            Content::DocumentEnd => 0,
+        }
+    }
+}
+
 /// Sizes of the source text that a chunk's units were made from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SourceSize {

@@ -21,6 +21,11 @@ pub const EOS: &str = "<eos>";
 /// The token that stands for what a vocabulary lacks.
 pub const UNK: &str = "<unk>";
 
+/// Bytes of memory for each byte of a text where ids are all that is kept: four for an id, twice where the list of them grows.
+pub(crate) const MEMORY_OF_IDS: usize = 8;
+/// The same for SentencePiece models: six for the normal form of the text and its best segmentation, and the ids.
+const MEMORY_OF_PIECES: usize = 6 + MEMORY_OF_IDS;
+
 /// The kinds of tokenizers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -295,6 +300,16 @@ impl Tokenizer {
             Model::Words(_) => TextCut::at(CutPlaces::BeforeSpace),
             Model::HuggingFace(hugging_face) => hugging_face.text_cut(),
             Model::SentencePiece(_) => TextCut::of_pieces(),
+        }
+    }
+
+    /// Bytes of memory that encoding a text takes at once, for each of its bytes, about: ids and places of tokens, and what is kept of the
+    /// text beside them.
+    pub fn memory_per_byte(&self) -> usize {
+        match self.model() {
+            Model::HuggingFace(hugging_face) => hugging_face.memory_per_byte(),
+            Model::SentencePiece(_) => MEMORY_OF_PIECES,
+            Model::Bytes(_) | Model::Characters(_) | Model::Words(_) => MEMORY_OF_IDS,
         }
     }
 
