@@ -9,6 +9,7 @@ use super::added::{Flags, Placed};
 use super::byte_level::{ByteLevelBpe, MergeCache};
 use super::cut::{self, TextCut};
 use super::interface::{EOS, MEMORY_OF_IDS};
+use super::patterns;
 
 /// Names under which tokenizers of other makes keep their end-of-text token, in the order of preference.
 const EOS_NAMES: [&str; 7] = [EOS, "</s>", "<|endoftext|>", "<|end_of_text|>", "[EOS]", "<eod>", "[SEP]"];
@@ -36,6 +37,7 @@ impl HuggingFaceTokenizer {
         let read = catch_unwind(|| tokenizers::Tokenizer::from_str(text));
         let mut tokenizer =
             read.map_err(|_| "it contradicts itself".to_owned())?.map_err(|e| e.to_string())?;
+        check_steps(text)?;
         // A corpus holds all of a text and nothing more, whatever the file asks for.
         tokenizer.with_truncation(None).map_err(|e| e.to_string())?;
         tokenizer.with_padding(None);
@@ -247,6 +249,20 @@ impl<'a> LineStarts<'a> {
             self.lines.next();
         }
     }
+}
+
+/// Refuses what the normaliser and the pre-tokenizer of a `tokenizer.json` may not do to a text.
+fn check_steps(json: &str) -> Result<(), String> {
+    #[derive(serde::Deserialize)]
+    struct Steps {
+        #[serde(default)]
+        normalizer: Value,
+        #[serde(default)]
+        pre_tokenizer: Value,
+    }
+    let steps: Steps = serde_json::from_str(json).map_err(|e| e.to_string())?;
+    patterns::check(&steps.normalizer, "normalizer")?;
+    patterns::check(&steps.pre_tokenizer, "pre_tokenizer")
 }
 
 /// The id that the model gives to what it does not know.

@@ -13,6 +13,7 @@ mod import;
 mod interface;
 mod merges;
 mod offsets;
+mod patterns;
 mod scanner;
 mod sequences;
 mod spiece;
