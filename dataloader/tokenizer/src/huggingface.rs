@@ -3,11 +3,12 @@ use std::panic::catch_unwind;
 use std::str::FromStr;
 
 use serde_json::Value;
-use tokenizers::{AddedToken, PostProcessorWrapper};
+use tokenizers::{AddedToken, NormalizedString, Normalizer, PostProcessorWrapper};
 
 use super::added::{Flags, Placed};
 use super::byte_level::{ByteLevelBpe, MergeCache};
 use super::cut::{self, TextCut};
+use super::growth::{Growth, keeps_ascii};
 use super::interface::{EOS, MEMORY_OF_IDS};
 use super::patterns;
 
@@ -27,6 +28,9 @@ pub(crate) struct HuggingFaceTokenizer {
     unk: Option<u32>,
     eos: Option<u32>,
     text_cut: TextCut,
+    growth: Growth,
+    /// Whether ASCII is as long when it is normalised, or shorter.
+    keeps_ascii: bool,
 }
 
 impl HuggingFaceTokenizer {
@@ -37,7 +41,7 @@ impl HuggingFaceTokenizer {
         let read = catch_unwind(|| tokenizers::Tokenizer::from_str(text));
         let mut tokenizer =
             read.map_err(|_| "it contradicts itself".to_owned())?.map_err(|e| e.to_string())?;
-        check_steps(text)?;
+        let (growth, keeps_ascii) = check_steps(&tokenizer)?;
         // A corpus holds all of a text and nothing more, whatever the file asks for.
         tokenizer.with_truncation(None).map_err(|e| e.to_string())?;
         tokenizer.with_padding(None);
@@ -51,7 +55,17 @@ impl HuggingFaceTokenizer {
         let eos = EOS_NAMES.iter().find_map(|name| tokenizer.token_to_id(name));
         let unk = unknown_id(text, &tokenizer);
         let text_cut = cut::of_json(&json);
-        Ok(HuggingFaceTokenizer { fast, json, tokenizer, vocab_size, unk, eos, text_cut })
+        Ok(HuggingFaceTokenizer {
+            fast,
+            json,
+            tokenizer,
+            vocab_size,
+            unk,
+            eos,
+            text_cut,
+            growth,
+            keeps_ascii,
+        })
     }
 
     /// Refuses a file whose `added_tokens` have other ids than its vocabulary gives them.
@@ -158,15 +172,31 @@ impl HuggingFaceTokenizer {
     ) -> Result<(), String> {
         match &self.fast {
             Some(fast) => fast.encode(text, merges, out),
-            None => out.extend_from_slice(
-                self.tokenizer.encode_fast(text, false).map_err(|e| e.to_string())?.get_ids(),
-            ),
+            None => {
+                self.check_growth(text)?;
+                let encoding = self.tokenizer.encode_fast(text, false).map_err(|e| e.to_string())?;
+                out.extend_from_slice(encoding.get_ids());
+            }
         }
         Ok(())
     }
 
+    /// Refuses a text that the normaliser makes too long.
+    fn check_growth(&self, text: &str) -> Result<(), String> {
+        let Some(normalizer) = self.tokenizer.get_normalizer() else { return Ok(()) };
+        self.growth.check(text, |piece| {
+            if self.keeps_ascii && piece.is_ascii() {
+                return Ok(piece.len());
+            }
+            let mut normalized = NormalizedString::from(piece);
+            normalizer.normalize(&mut normalized).map_err(|e| e.to_string())?;
+            Ok(normalized.get().len())
+        })
+    }
+
     /// The ids of a text, and the bytes of the text that each comes from.
     pub(crate) fn encode_with_spans(&self, text: &str) -> Result<(Vec<u32>, Vec<Range<usize>>), String> {
+        self.check_growth(text)?;
         let encoding = self.tokenizer.encode(text, false).map_err(|e| e.to_string())?;
         let spans = encoding.get_offsets().iter().map(|(begin, end)| *begin..*end).collect();
         Ok((encoding.get_ids().to_vec(), spans))
@@ -186,6 +216,7 @@ impl HuggingFaceTokenizer {
                 lines.token(place..place, token, line_starts);
             }),
             None => {
+                self.check_growth(text)?;
                 let first = out.len();
                 let encoding = self.tokenizer.encode(text, false).map_err(|e| e.to_string())?;
                 for (token, (begin, end)) in encoding.get_offsets().iter().enumerate() {
@@ -251,18 +282,16 @@ impl<'a> LineStarts<'a> {
     }
 }
 
-/// Refuses what the normaliser and the pre-tokenizer of a `tokenizer.json` may not do to a text.
-fn check_steps(json: &str) -> Result<(), String> {
-    #[derive(serde::Deserialize)]
-    struct Steps {
-        #[serde(default)]
-        normalizer: Value,
-        #[serde(default)]
-        pre_tokenizer: Value,
-    }
-    let steps: Steps = serde_json::from_str(json).map_err(|e| e.to_string())?;
-    patterns::check(&steps.normalizer, "normalizer")?;
-    patterns::check(&steps.pre_tokenizer, "pre_tokenizer")
+/// Refuses what a normaliser and a pre-tokenizer may not do to a text, and tells by how much the first may lengthen one, and
+/// whether it leaves ASCII as short as it is.
+fn check_steps(tokenizer: &tokenizers::Tokenizer) -> Result<(Growth, bool), String> {
+    // As the crate has read them: a file may leave out what kind a step is of.
+    let normalizer = serde_json::to_value(tokenizer.get_normalizer()).map_err(|e| e.to_string())?;
+    let pre_tokenizer = serde_json::to_value(tokenizer.get_pre_tokenizer()).map_err(|e| e.to_string())?;
+    patterns::check(&normalizer, "normalizer")?;
+    patterns::check(&pre_tokenizer, "pre_tokenizer")?;
+    Growth::check_pre_tokenizer(&pre_tokenizer)?;
+    Ok((Growth::of_normalizer(&normalizer)?, keeps_ascii(&normalizer)))
 }
 
 /// The id that the model gives to what it does not know.

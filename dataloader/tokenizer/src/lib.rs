@@ -8,6 +8,7 @@ mod count;
 mod cut;
 mod detokenize;
 mod file_info;
+mod growth;
 mod huggingface;
 mod import;
 mod interface;
