@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{out_of_range, refused};
 use crate::range::Range;
-use crate::{Config, ConfigError, DataOrder, DecidingLoss, DeviceKind, Fall, Idle, LossOver};
+use crate::{Config, ConfigError, DeviceKind, Fall, Idle};
 
 /// How far the vector of a word may move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -95,29 +95,6 @@ impl AdversarialConfig {
 }
 
 impl Config {
-    /// Refuses each key that changes what is trained and that is neither at its default nor among `supported`: the model of the run has no
-    /// place for it.
-    pub fn check_trained(&self, supported: &[&str]) -> Result<(), ConfigError> {
-        let objective = &self.objective;
-        let set = [
-            (self.adversarial.scale > 0.0, "adversarial.scale"),
-            (self.adversarial.always, "adversarial.always"),
-            (objective.samples > 1, "objective.samples"),
-            (objective.loss_over != LossOver::Targets, "objective.loss_over"),
-            (objective.cosine_penalty > 0.0, "objective.cosine_penalty"),
-            (objective.activation_penalty > 0.0, "objective.activation_penalty"),
-            (objective.slowness_penalty > 0.0, "objective.slowness_penalty"),
-            (objective.input_noise > 0.0, "objective.input_noise"),
-            (self.data.order == DataOrder::Episodes, "data.order"),
-            (self.train.drop_state > 0.0, "train.drop_state"),
-            (self.average.decide_by != DecidingLoss::Validation, "average.decide_by"),
-        ];
-        match set.into_iter().find(|(set, key)| *set && !supported.contains(key)) {
-            Some((_, key)) => Err(refused(self, key, "this model is not trained that way")),
-            None => Ok(()),
-        }
-    }
-
     /// Refuses a card. `what` says what is done on the processor alone, such as `this model trains`.
     pub fn check_on_processor(&self, what: &str) -> Result<(), ConfigError> {
         if self.train.device == DeviceKind::Cuda {

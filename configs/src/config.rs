@@ -230,14 +230,15 @@ impl Config {
             let why = format!("must be a multiple of train.micro_batch, which is {}", t.micro_batch);
             return Err(out_of_range("train.lanes", t.lanes, &why));
         }
-        self.check_reading()?;
+        if self.task.name.is_empty() {
+            self.check_reading()?;
+        }
         self.check_average()?;
         self.check_large_batch()?;
         self.check_adversarial()?;
         self.model.check()?;
-        match self.task.name.is_empty() {
-            true => self.model.check_run(self)?,
-            false => self.check_trained(&[])?,
+        if self.task.name.is_empty() {
+            self.model.check_run(self)?;
         }
         let mem_len = self.model.mem_len();
         if self.eval.same_length && (self.eval.mem_len == 0 || self.eval.mem_len < 0 && mem_len == 0) {

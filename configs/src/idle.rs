@@ -23,6 +23,12 @@ impl Idle {
         Self { key: key.into(), by: by.iter().map(|key| key.to_string()).collect(), why }
     }
 
+    /// Rates that fall from layer to layer, of a model whose parameters are of no layer, or of one.
+    pub fn without_layers() -> Vec<Self> {
+        let why = "this model has no layers that could learn at different rates";
+        Self::all(true, "optim", &["layer_decay", "layer_decay_of"], &["model.model_type"], why)
+    }
+
     /// The same of each of several keys of a section, where `idle` holds.
     pub fn all(idle: bool, section: &str, keys: &[&str], by: &[&str], why: &'static str) -> Vec<Self> {
         let keys = keys.iter().filter(|_| idle);
@@ -38,6 +44,7 @@ impl Config {
     /// Keys that nothing looks at as things are, whether they are given or not.
     pub(crate) fn idle(&self) -> Vec<Idle> {
         let of_sections = [
+            self.idle_of_families(),
             self.idle_adversarial(),
             self.idle_objective(),
             self.idle_of_networks("optim", Self::overlooked_of_optim),

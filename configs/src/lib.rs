@@ -26,6 +26,7 @@ mod pretraining;
 mod published;
 pub mod range;
 mod reading;
+mod reads;
 mod recovery;
 pub mod reference;
 mod run;

@@ -35,7 +35,7 @@ impl Loaded {
     pub fn render(&self) -> String {
         let mut text = String::new();
         let mut section = "";
-        for (key, value) in flatten(&self.config.to_json()) {
+        for (key, value) in flatten(&self.config.read_json()) {
             let (head, name) = key.split_once('.').unwrap_or(("", &key));
             let head = SECTIONS.iter().find(|s| **s == head).copied().unwrap_or("");
             if head != section {
@@ -70,7 +70,7 @@ impl Models {
         for text in overrides {
             layers.merge_override(text)?;
         }
-        layers.finish().map(|loaded| loaded.config)
+        layers.finish(false).map(|loaded| loaded.config)
     }
 
     /// Merges defaults, the recipe at `path` and `key=value` overrides, later ones winning, and checks
@@ -116,7 +116,7 @@ fn load_over(
             layers.give(value);
         }
     }
-    layers.finish()
+    layers.finish(true)
 }
 
 fn read_recipe(path: &Path) -> Result<Value, ConfigError> {
@@ -292,7 +292,9 @@ impl Layers {
         taken
     }
 
-    fn finish(mut self) -> Result<Loaded, ConfigError> {
+    /// Checks what has been merged. Of what was `given`, that is not stored, no key is left at a value that nothing reads: a later setting may have
+    /// taken its use away.
+    fn finish(mut self, given: bool) -> Result<Loaded, ConfigError> {
         self.settle()?;
         let mut config = self.read()?;
         for network in self.networks() {
@@ -306,6 +308,10 @@ impl Layers {
         }
         config.check()?;
         self.refuse_idle(&config)?;
+        if given {
+            self.take_unread_back(&config);
+            config = self.read()?;
+        }
         config.fit_positions();
         Ok(Loaded { config, origins: self.origins })
     }

@@ -58,6 +58,10 @@ pub trait ModelSection:
     /// Networks that may have an `[optim.NAME]` and a `[schedule.NAME]` of their own; none where there is one network.
     const NETWORKS: &'static [&'static str] = &[];
 
+    /// What it reads of the keys that not every family reads, which [`Config::reads`] knows: whole sections, such as `pairs`, and single keys, such as
+    /// `train.segment`.
+    const READS: &'static [&'static str] = &[];
+
     /// The entry of its family, whose type the trainer knows.
     fn family() -> &'static (dyn Any + Send + Sync) {
         &()
@@ -123,6 +127,7 @@ pub trait ModelSection:
 /// A [`ModelSection`] whose type is known at run time only.
 trait Section: Debug + Send + Sync {
     fn model_type(&self) -> &'static str;
+    fn reads(&self) -> &'static [&'static str];
     fn family(&self) -> &'static (dyn Any + Send + Sync);
     fn vocab_size(&self) -> usize;
     fn set_vocabulary(&mut self, size: usize, eos: Option<u32>) -> Result<(), ConfigError>;
@@ -142,6 +147,9 @@ trait Section: Debug + Send + Sync {
 impl<T: ModelSection> Section for T {
     fn model_type(&self) -> &'static str {
         T::TYPE
+    }
+    fn reads(&self) -> &'static [&'static str] {
+        T::READS
     }
     fn family(&self) -> &'static (dyn Any + Send + Sync) {
         T::family()
@@ -223,6 +231,11 @@ impl ModelConfig {
     /// The name in `model.model_type`.
     pub fn model_type(&self) -> &'static str {
         self.0.model_type()
+    }
+
+    /// What it reads of the keys that not every family reads.
+    pub(crate) fn reads(&self) -> &'static [&'static str] {
+        self.0.reads()
     }
 
     /// The entry of its family; see [`ModelSection::family`].

@@ -1,6 +1,6 @@
 //! How lanes read their text: what the keys of `[data]` and `[train]` ask of each other.
 
-use crate::model::{no_effect, out_of_range};
+use crate::model::{no_effect, out_of_range, refused};
 use crate::{Config, ConfigError, DataConfig, DataOrder, DocumentEnd, LossKind, LossOver, TrainConfig};
 
 /// Standard deviations that no drawn length is away: a normal draw from a uniform one of 53 bits stays below 8.7.
@@ -26,6 +26,14 @@ impl Config {
     /// Tokens of a lane in one forward pass of an evaluation.
     pub fn eval_segment(&self) -> usize {
         if self.eval.segment == 0 { self.train.segment } else { self.eval.segment }
+    }
+
+    /// Refuses to read line by line, each lane from its own: a model without a state of single lanes that could wait.
+    pub fn check_no_episodes(&self) -> Result<(), ConfigError> {
+        match self.data.order {
+            DataOrder::Episodes => Err(refused(self, "data.order", "this model is not trained that way")),
+            _ => Ok(()),
+        }
     }
 
     /// Refuses keys that the order of reading leaves without effect, and orders that they cannot be combined with.

@@ -153,8 +153,12 @@ pub fn finetuning_defaults() -> serde_json::Value {
 
 impl Config {
     pub(crate) fn idle_task(&self) -> Vec<Idle> {
+        let tunes = !self.task.name.is_empty();
         let why = "fine-tuning has a patience of its own, task.patience";
-        Idle::all(!self.task.name.is_empty(), "eval", &["patience"], &["task.name"], why)
+        let mut idle = Idle::all(tunes, "eval", &["patience"], &["task.name"], why);
+        let why = "fine-tuning keeps its best model always";
+        idle.extend(Idle::all(tunes, "checkpoint", &["best"], &["task.name"], why));
+        idle
     }
 }
 

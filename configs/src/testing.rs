@@ -55,6 +55,8 @@ impl Default for Plain {
 impl ModelSection for Plain {
     const TYPE: &'static str = "plain";
     const TITLE: &'static str = "Plain";
+    const READS: &'static [&'static str] =
+        &["data", "pairs", "objective", "adversarial", "task", "train", "eval", "average"];
 
     fn check(&self) -> Result<(), ConfigError> {
         range::check("model", self)?;
@@ -100,6 +102,8 @@ impl Default for Paired {
 impl ModelSection for Paired {
     const TYPE: &'static str = "paired";
     const TITLE: &'static str = "Paired";
+    const READS: &'static [&'static str] =
+        &["data", "pairs", "objective", "adversarial", "task", "train", "eval", "average"];
     const NETWORKS: &'static [&'static str] = &["reader", "writer"];
 
     fn check(&self) -> Result<(), ConfigError> {

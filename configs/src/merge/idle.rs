@@ -44,6 +44,14 @@ impl Layers {
         Ok(())
     }
 
+    /// Takes all keys that the family does not read back to their defaults.
+    pub(super) fn take_unread_back(&mut self, config: &Config) {
+        let defaults = self.defaults.to_json();
+        for Idle { key, .. } in config.idle_of_families() {
+            self.take_back(&key, &defaults);
+        }
+    }
+
     /// Takes all keys without effect back to their defaults, those that a check refuses included.
     fn take_idle_back(&mut self) -> Result<TakenBack, ConfigError> {
         let (mut taken, defaults) = (TakenBack::new(), self.defaults.to_json());
@@ -53,7 +61,8 @@ impl Layers {
                 Err(ConfigError::NoEffect { key, .. }) => Some(key),
                 _ => None,
             };
-            let idle: Vec<String> = config.idle().into_iter().map(|idle| idle.key).chain(refused).collect();
+            let idle = config.idle().into_iter().map(|idle| idle.key);
+            let idle: Vec<String> = idle.chain(config.keys_that_wait_for_a_task()).chain(refused).collect();
             match idle.into_iter().find_map(|key| Some((self.take_back(&key, &defaults)?, key))) {
                 Some((before, key)) => taken.push((key, before)),
                 None => return Ok(taken),

@@ -28,6 +28,7 @@ impl Default for Paired {
 impl ModelSection for Paired {
     const TYPE: &'static str = "paired";
     const TITLE: &'static str = "Paired";
+    const READS: &'static [&'static str] = &["data", "pairs", "objective", "task", "train", "eval"];
 
     fn check(&self) -> Result<(), ConfigError> {
         range::check("model", self)

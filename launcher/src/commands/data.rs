@@ -51,7 +51,8 @@ enum Action {
 #[command(after_help = "\
     A build that was killed is taken up again by the same command, without redoing finished shards. The \
     corpus does not depend on the number of workers or on interruptions. Memory: 64 MiB a worker, however \
-    large the input.\n\n\
+    large the input. What encodes a document as a whole takes up to 300 times its bytes beside that: 4 GiB over \
+    all workers, or what the longest document (32 MiB) needs alone.\n\n\
     Examples:\n  \
     segue data build --preset wikitext --train wiki.train.tokens \\\n      \
     --valid wiki.valid.tokens --test wiki.test.tokens --output corpora/wiki\n  \

@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use segue_collectives::Communicator;
-use segue_configs::Config;
+use segue_configs::{Config, TaskConfig};
 use segue_engine::Outcome;
 use serde_json::{Value, json};
 
@@ -44,20 +44,24 @@ pub struct PretrainArgs {
 
 /// Trains, and reports to stderr, `metrics.jsonl`, TensorBoard and logs.
 pub fn run(args: PretrainArgs, json: bool, comm: &dyn Communicator, out: &Output) -> Result<Value, Failure> {
+    // Whoever names a task is told of the other command first, and then of keys that it does not read.
+    let named = args.overrides.iter().rev().find_map(|text| text.strip_prefix("task.name="));
+    refuse_task(named.unwrap_or_default())?;
     let loaded = segue_families::MODELS.load(args.config.as_deref(), &args.overrides)?;
     if args.print_config {
         if comm.rank() == 0 && !json {
             print_text(loaded.render().as_bytes())?;
         }
-        return Ok(loaded.config.to_json());
+        return Ok(loaded.config.read_json());
     }
     if args.dry_run {
         return dry_run::run(loaded.config, args.ranks.unwrap_or(comm.world_size()), out);
     }
     let mut config = loaded.config;
-    if !config.task.name.is_empty() {
-        let message = format!("task.name is `{}`\nhint: train tasks with `segue finetune`", config.task.name);
-        return Err(Failure::new(BAD_CONFIG, message));
+    refuse_task(&config.task.name)?;
+    if let Some(key) = key_of_a_task(&config) {
+        let hint = "hint: train tasks with `segue finetune`, or leave it out";
+        return Err(Failure::new(BAD_CONFIG, format!("pre-training does not read task.{key}\n{hint}")));
     }
     check_run_dir(config.run.dir.as_ref())?;
     let place = Place::find(&config, comm)?;
@@ -67,6 +71,23 @@ pub fn run(args: PretrainArgs, json: bool, comm: &dyn Communicator, out: &Output
     let training = Training::begin(place, &config, &*job, comm, out)?;
     let outcome = training.train(&config, &*job)?;
     Ok(summary(&config, &outcome, out))
+}
+
+fn refuse_task(name: &str) -> Result<(), Failure> {
+    match name.is_empty() {
+        true => Ok(()),
+        false => {
+            let message = format!("task.name is `{name}`\nhint: train tasks with `segue finetune`");
+            Err(Failure::new(BAD_CONFIG, message))
+        }
+    }
+}
+
+/// The first key of `[task]` that is not at its default.
+fn key_of_a_task(config: &Config) -> Option<String> {
+    let (own, defaults) = (json!(config.task), json!(TaskConfig::default()));
+    let mut keys = own.as_object()?.iter();
+    keys.find(|(key, value)| defaults[*key] != **value).map(|(key, _)| key.clone())
 }
 
 fn summary(config: &Config, outcome: &Outcome, out: &Output) -> Value {

@@ -142,7 +142,7 @@ mod tests {
             let keys: Vec<String> = keys.into_iter().map(String::from).collect();
             let config = MODELS.load(None, &keys).unwrap().config;
             simulated::run(2, |comm| {
-                let spec = ParameterSpec { name: "w".into(), shape: vec![8], init: Init::Zeros };
+                let spec = ParameterSpec { name: "w".into(), shape: vec![40, 25], init: Init::Zeros };
                 let sum = Sum(Parameters::initialise(vec![spec], 1, Kind::Float));
                 let mut engine = Engine::new(&config, sum, comm).unwrap();
                 let Engine { networks, learner, .. } = &mut engine;

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use segue_configs::ConfigError;
 use segue_engine::identity::{changes, config_hash, dropped, effective, identity, resolved, with_defaults};
-use segue_families::MODELS;
+use segue_families::{FAMILIES, MODELS};
+use segue_language::Language;
 use serde_json::{Value, json};
 
 #[test]
@@ -65,14 +66,15 @@ fn others(model: &str, key: &str, value: &Value) -> Vec<Value> {
         Value::Bool(set) => vec![json!(!set)],
         Value::Number(number) if number.is_f64() => vec![json!(0.25), json!(4.0)],
         Value::Number(_) => vec![json!(1), json!(6)],
-        Value::Array(list) if list.is_empty() => vec![json!([5]), json!([0.5])],
+        Value::Array(list) if list.is_empty() => vec![json!([5]), json!([0.5]), json!(["x"])],
         Value::Array(_) => vec![json!([])],
         // The message about a word that there is not tells those that there are.
         _ => {
             let wrong = MODELS.load(None, &[format!("model.model_type={model}"), format!("{key}=?")]);
             let told = wrong.err().map(|error| error.to_string()).unwrap_or_default();
             let words = told.split_once("expected").map_or("", |(_, words)| words);
-            words.split('`').skip(1).step_by(2).map(Value::from).collect()
+            let words: Vec<Value> = words.split('`').skip(1).step_by(2).map(Value::from).collect();
+            if words.is_empty() { vec![json!("x")] } else { words }
         }
     }
 }
@@ -108,6 +110,75 @@ fn refused(model: &str, base: &[&str], sections: &[&str]) -> Vec<(String, Value)
     found
 }
 
+/// No key is taken in silence: the loop or the family reads it, or it is refused by name and `--print-config` does not show it.
+#[test]
+fn every_key_is_read_or_refused_by_every_family() {
+    let load = |keys: &[String]| MODELS.load(None, keys).map(|loaded| loaded.config);
+    for family in FAMILIES {
+        let model = (family.section)().name;
+        let model_type = format!("model.model_type={model}");
+        let config = load(std::slice::from_ref(&model_type)).unwrap();
+        let (all, shown) = (config.to_json(), config.read_json());
+        let mut unread = 0;
+        for (section, keys) in all.as_object().unwrap() {
+            for (key, value) in keys.as_object().unwrap() {
+                let name = format!("{section}.{key}");
+                assert_eq!(shown[section].get(key).is_some(), config.reads(&name), "{model}: {name}");
+                // Keys of fine-tuning say which command is meant.
+                let tunes = section == "task" && family.capability::<Language>().is_some();
+                if config.reads(&name) || tunes || name == "task.name" {
+                    continue;
+                }
+                unread += 1;
+                let others = others(model, &name, value);
+                let message = |other: &Value| {
+                    let refused = load(&[model_type.clone(), format!("{name}={other}")]);
+                    refused.err().map(|error| error.to_string()).unwrap_or_default()
+                };
+                let messages: Vec<String> =
+                    others.iter().filter(|other| *other != value).map(message).collect();
+                // Some of them are of the wrong type.
+                assert!(messages.iter().all(|message| message.contains(&name)), "{model}: {messages:?}");
+                let says_why = |message: &String| !message.contains("wrong value");
+                assert!(messages.iter().any(says_why), "{model}: {messages:?}");
+            }
+        }
+        assert!(unread > 10, "{model} reads all but {unread} keys");
+    }
+}
+
+/// What a later setting takes the use of away is at its default where the run begins, so that it trains what is printed.
+#[test]
+fn a_key_that_another_model_does_not_read_is_taken_back_to_its_default() {
+    let load = |keys: &[&str]| {
+        let keys: Vec<String> = keys.iter().map(|key| key.to_string()).collect();
+        MODELS.load(None, &keys).map(|loaded| loaded.config).map_err(|error| error.to_string())
+    };
+    let read = ["model.model_type=lstm", "train.drop_state=0.9", "objective.samples=3"];
+    let config = load(&[&read[..], &["model.model_type=transfo-xl"]].concat()).unwrap();
+    assert_eq!((config.train.drop_state, config.objective.samples), (0.0, 1));
+    assert_eq!(effective(&config), resolved(&config));
+    // The other way round it is refused.
+    let message = load(&["model.model_type=transfo-xl", "train.drop_state=0.9"]).unwrap_err();
+    assert!(message.contains("`train.drop_state` = 0.9"), "{message}");
+    // Fine-tuning reads nothing of pre-training, wherever the task is named.
+    for key in [
+        "data.corpus=c",
+        "eval.lanes=8",
+        "objective.next_sentence=0.5",
+        "pairs.max_span=9",
+        "train.roll=true",
+    ] {
+        let message = load(&["model.model_type=xlnet", key, "task.name=rte"]).unwrap_err();
+        assert!(message.contains("`segue finetune` does not read it"), "{message}");
+    }
+    let in_pairs = load(&["model.model_type=xlnet", "eval.segment=8"]).unwrap_err();
+    assert!(in_pairs.contains("`eval.segment` = 8"), "{in_pairs}");
+    assert!(
+        load(&["model.model_type=moment-game", "train.batch_warmup=4", "train.batch_warmup_from=2"]).is_ok()
+    );
+}
+
 /// Whatever is refused today for want of an effect may have been taken before: a run goes on without it, and says so.
 #[test]
 fn a_run_that_holds_a_key_without_effect_goes_on_without_it() {
@@ -128,7 +199,7 @@ fn a_run_that_holds_a_key_without_effect_goes_on_without_it() {
         "task",
     ];
     let two_tailed = ["average.kind=two_tailed", "eval.every=5", "average.variant=core"];
-    let cases: [(&str, &[&str], &[&str]); 14] = [
+    let cases: [(&str, &[&str], &[&str]); 15] = [
         ("transfo-xl", &[], &all),
         ("transfo-xl", &["optim.kind=sgd"], &["optim"]),
         ("transfo-xl", &["optim.kind=rmsprop"], &["optim"]),
@@ -140,9 +211,10 @@ fn a_run_that_holds_a_key_without_effect_goes_on_without_it() {
         ("transfo-xl", &["data.order=lines"], &["data", "train"]),
         ("transfo-xl", &["task.name=sst2"], &["eval", "recovery"]),
         ("lstm", &[], &["model"]),
-        ("reverse-copy", &[], &["model"]),
-        ("planetoid", &[], &["model"]),
-        ("moment-game", &[], &["optim", "schedule"]),
+        ("xlnet", &[], &["train", "eval", "pairs", "objective"]),
+        ("reverse-copy", &[], &all),
+        ("planetoid", &[], &all),
+        ("moment-game", &[], &all),
     ];
     let mut seen = BTreeSet::new();
     for (model, base, sections) in cases {

@@ -20,6 +20,8 @@ struct Plain {
 impl ModelSection for Plain {
     const TYPE: &'static str = "plain";
     const TITLE: &'static str = "Plain";
+    const READS: &'static [&'static str] =
+        &["data", "pairs", "objective", "adversarial", "task", "train", "eval", "average"];
 
     fn check(&self) -> Result<(), ConfigError> {
         Ok(())

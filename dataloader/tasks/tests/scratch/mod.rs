@@ -35,7 +35,7 @@ pub fn xlnet() -> Option<Tokenizer> {
 /// The configuration of a task with sequences of 128 tokens.
 pub fn config(name: &str, data: &Path) -> Config {
     let data = data.to_str().unwrap();
-    let set = ["run.dir=run".into(), "data.corpus=corpus".into(), "train.segment=128".into()];
+    let set = ["run.dir=run".into(), "train.segment=128".into()];
     let task = [format!("task.name={name}"), format!("task.data={data}")];
     models::MODELS.load(None, &[&set[..], &task].concat()).unwrap().config
 }

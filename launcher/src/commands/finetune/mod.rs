@@ -117,7 +117,7 @@ fn prepare(
         if comm.rank() == 0 && !json {
             print_text(loaded.render().as_bytes())?;
         }
-        return Ok(Break(loaded.config.to_json()));
+        return Ok(Break(loaded.config.read_json()));
     }
     Ok(Continue(loaded.config))
 }

@@ -302,7 +302,18 @@ fn configuration(program: &Path, command: &[OsString]) -> Result<Result<Wanted, 
         failed["exit_code"] = json!(answer.status.code().unwrap_or(BUG.into()));
         return Ok(Err(failed));
     }
-    serde_json::from_slice(&answer.stdout).map(Ok).map_err(|e| failed(e.to_string()))
+    let told: Value = serde_json::from_slice(&answer.stdout).map_err(|e| failed(e.to_string()))?;
+    wanted(told).map(Ok).map_err(|e| failed(e.to_string()))
+}
+
+/// Of a configuration that is told without the keys that its run does not read.
+fn wanted(mut told: Value) -> Result<Wanted, serde_json::Error> {
+    let mut train = json!(TrainConfig::default());
+    if let (Some(all), Value::Object(own)) = (train.as_object_mut(), told["train"].take()) {
+        all.extend(own);
+    }
+    told["train"] = train;
+    serde_json::from_value(told)
 }
 
 /// The command without an option that is added where it is wanted, and may be given once.

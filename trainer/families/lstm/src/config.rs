@@ -361,6 +361,37 @@ pub fn widest(budget: usize, count: impl Fn(usize) -> usize) -> usize {
 impl ModelSection for LstmConfig {
     const TYPE: &'static str = "lstm";
     const TITLE: &'static str = "LSTM";
+    const READS: &'static [&'static str] = &[
+        "data",
+        "task",
+        "objective.kind",
+        "objective.samples",
+        "objective.loss_over",
+        "objective.cosine_penalty",
+        "objective.activation_penalty",
+        "objective.slowness_penalty",
+        "objective.input_noise",
+        "objective.input_noise_fall",
+        "adversarial",
+        "train.segment",
+        "train.loss",
+        "train.varlen",
+        "train.segment_half",
+        "train.segment_spread",
+        "train.segment_most",
+        "train.segment_rate",
+        "train.segment_rest",
+        "train.roll",
+        "train.at_document_end",
+        "train.batch_warmup",
+        "train.batch_warmup_from",
+        "train.drop_state",
+        "eval.lanes",
+        "eval.group",
+        "eval.segment",
+        "eval.mem_len",
+        "average.decide_by",
+    ];
 
     fn family() -> &'static (dyn Any + Send + Sync) {
         &crate::FAMILY
@@ -412,22 +443,7 @@ impl ModelSection for LstmConfig {
         ];
         match without.into_iter().find(|(asked, ..)| *asked) {
             Some((_, key, why)) => Err(refused(config, key, why)),
-            None => {
-                config.check_trained(&[
-                    "adversarial.scale",
-                    "adversarial.always",
-                    "objective.samples",
-                    "objective.loss_over",
-                    "objective.cosine_penalty",
-                    "objective.activation_penalty",
-                    "objective.slowness_penalty",
-                    "objective.input_noise",
-                    "data.order",
-                    "train.drop_state",
-                    "average.decide_by",
-                ])?;
-                config.check_text()
-            }
+            None => config.check_text(),
         }
     }
 

@@ -4,7 +4,7 @@ use std::any::Any;
 
 use schemars::JsonSchema;
 use segue_configs::range::{self, Range};
-use segue_configs::{Config, ConfigError, DeviceKind, ModelSection};
+use segue_configs::{Config, ConfigError, DeviceKind, Idle, ModelSection};
 use serde::{Deserialize, Serialize};
 
 /// The covariance of a vector must fit into memory, whatever a file says.
@@ -44,6 +44,7 @@ impl Default for MomentGameConfig {
 impl ModelSection for MomentGameConfig {
     const TYPE: &'static str = "moment-game";
     const TITLE: &'static str = "Moment game";
+    const READS: &'static [&'static str] = &["train.batch_warmup", "train.batch_warmup_from"];
     const NETWORKS: &'static [&'static str] = &["generator", "critic"];
 
     fn family() -> &'static (dyn Any + Send + Sync) {
@@ -56,8 +57,14 @@ impl ModelSection for MomentGameConfig {
 
     /// Any settings of the other sections go with it but a card: it reads no text.
     fn check_run(&self, config: &Config) -> Result<(), ConfigError> {
-        config.check_on_processor("this model trains")?;
-        config.check_trained(&[])
+        config.check_on_processor("this model trains")
+    }
+
+    fn idle(&self, _: &Config) -> Vec<Idle> {
+        let why = "this game keeps its best state always";
+        let mut idle = Idle::without_layers();
+        idle.push(Idle::new("checkpoint.best", &["model.model_type"], why));
+        idle
     }
 
     fn run_defaults(config: &mut Config) {

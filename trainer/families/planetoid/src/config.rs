@@ -354,6 +354,7 @@ impl PlanetoidConfig {
 impl ModelSection for PlanetoidConfig {
     const TYPE: &'static str = "planetoid";
     const TITLE: &'static str = "Planetoid";
+    const READS: &'static [&'static str] = &["data.corpus"];
 
     fn family() -> &'static (dyn Any + Send + Sync) {
         &crate::FAMILY
@@ -365,10 +366,6 @@ impl ModelSection for PlanetoidConfig {
     }
 
     fn check_run(&self, config: &Config) -> Result<(), ConfigError> {
-        config.check_trained(&[])?;
-        if config.train.batch_warmup > 0 {
-            return Err(refused(config, "train.batch_warmup", "the batches of this model do not grow"));
-        }
         config.check_on_processor("this model trains")?;
         // Labels that spread are put in place by steps of length 1.
         let plain = config.optim.kind == OptimKind::Sgd && config.optim.lr == 1.0;
@@ -389,7 +386,9 @@ impl ModelSection for PlanetoidConfig {
             Idle::new("recovery.diverged_by", &["model.model_type"], is_loss),
             Idle::new("recovery.diverged_times", &["model.model_type"], is_loss),
         ]
-        .into()
+        .into_iter()
+        .chain(Idle::without_layers())
+        .collect()
     }
 
     /// Plain gradient descent at one rate, as the public program has it, and a batch that up to four ranks share.

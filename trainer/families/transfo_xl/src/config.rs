@@ -278,6 +278,34 @@ impl TransfoXlConfig {
 impl ModelSection for TransfoXlConfig {
     const TYPE: &'static str = "transfo-xl";
     const TITLE: &'static str = "Transformer-XL";
+    const READS: &'static [&'static str] = &[
+        "data",
+        "task",
+        "objective.kind",
+        "adversarial",
+        "train.segment",
+        "train.loss",
+        "train.varlen",
+        "train.segment_half",
+        "train.segment_spread",
+        "train.segment_most",
+        "train.segment_rate",
+        "train.segment_rest",
+        "train.roll",
+        "train.at_document_end",
+        "train.batch_warmup",
+        "train.batch_warmup_from",
+        "train.ext_len",
+        "train.recompute",
+        "eval.lanes",
+        "eval.group",
+        "eval.segment",
+        "eval.ext_len",
+        "eval.mem_len",
+        "eval.same_length",
+        "eval.clamp_len",
+        "average.decide_by",
+    ];
 
     fn family() -> &'static (dyn Any + Send + Sync) {
         &crate::FAMILY
@@ -305,7 +333,7 @@ impl ModelSection for TransfoXlConfig {
         if config.data.order.in_pairs() {
             return Err(refused(config, "data.order", "needs model.model_type = \"xlnet\""));
         }
-        config.check_trained(&["adversarial.scale", "adversarial.always", "average.decide_by"])?;
+        config.check_no_episodes()?;
         config.check_text()
     }
 

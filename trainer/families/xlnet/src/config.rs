@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use segue_configs::model::{check_heads, out_of_range, rate, size, vocabulary, width};
 use segue_configs::range::{self, Range};
 use segue_configs::{
-    Config, ConfigError, DataOrder, DocumentEnd, LossKind, MemoryStart, ModelSection, ObjectiveKind,
+    Config, ConfigError, DataOrder, DocumentEnd, Idle, LossKind, MemoryStart, ModelSection, ObjectiveKind,
 };
 use segue_layers::Activation;
 use serde::{Deserialize, Serialize};
@@ -168,6 +168,34 @@ const SEGMENT: usize = 512;
 impl ModelSection for XlnetConfig {
     const TYPE: &'static str = "xlnet";
     const TITLE: &'static str = "XLNet";
+    const READS: &'static [&'static str] = &[
+        "data",
+        "task",
+        "pairs",
+        "objective.kind",
+        "objective.next_sentence",
+        "objective.mask_share",
+        "objective.random_share",
+        "train.segment",
+        "train.varlen",
+        "train.segment_half",
+        "train.segment_spread",
+        "train.segment_most",
+        "train.segment_rate",
+        "train.segment_rest",
+        "train.roll",
+        "train.at_document_end",
+        "train.batch_warmup",
+        "train.batch_warmup_from",
+        "train.recompute",
+        "eval.lanes",
+        "eval.group",
+        "eval.steps",
+        "eval.segment",
+        "eval.mem_len",
+        "eval.same_length",
+        "eval.clamp_len",
+    ];
 
     fn family() -> &'static (dyn Any + Send + Sync) {
         &crate::FAMILY
@@ -182,6 +210,40 @@ impl ModelSection for XlnetConfig {
         Ok(())
     }
 
+    fn idle(&self, config: &Config) -> Vec<Idle> {
+        const ORDER: [&str; 1] = ["data.order"];
+        const OF_PAIRS: [&str; 8] = [
+            "num_predict",
+            "perm_size",
+            "mask_beta",
+            "mask_alpha",
+            "max_span",
+            "spans",
+            "bidirectional",
+            "draws",
+        ];
+        let (order, kind) = (config.data.order, config.objective.kind);
+        let (in_pairs, in_records) = (order.in_pairs(), order == DataOrder::Records);
+        let denoises = kind == ObjectiveKind::Denoising;
+        let needs = "needs data.order = \"pairs\" or \"records\"";
+        let mut idle = Idle::all(!in_pairs, "pairs", &OF_PAIRS, &ORDER, needs);
+        let (shares, by) = (["mask_share", "random_share"], ["objective.kind"]);
+        idle.extend(Idle::all(!denoises, "objective", &shares, &by, "needs objective.kind = \"denoising\""));
+        let needs = "is for streams of text: needs data.order = \"stream\"";
+        idle.extend(Idle::all(in_pairs, "train", &["varlen"], &ORDER, needs));
+        idle.extend(Idle::all(in_pairs, "eval", &["group", "segment"], &ORDER, needs));
+        let needs = "needs model.attn_type = \"uni\": attention to both sides sees all there is";
+        let both = self.attn_type == AttentionDirection::Bi;
+        idle.extend(Idle::all(both, "eval", &["same_length"], &["model.attn_type"], needs));
+        let told = "records have their spans in them";
+        idle.extend(Idle::all(in_records, "pairs", &["max_span", "spans"], &ORDER, told));
+        let by = ["data.order", "objective.kind"];
+        idle.extend(Idle::all(in_records && !denoises, "pairs", &["draws"], &by, told));
+        let (counted, by) = (in_records && config.pairs.num_predict > 0, ["data.order", "pairs.num_predict"]);
+        idle.extend(Idle::all(counted, "pairs", &["mask_alpha", "mask_beta"], &by, told));
+        idle
+    }
+
     fn check_run(&self, config: &Config) -> Result<(), ConfigError> {
         if config.train.loss == LossKind::Half || config.train.ext_len > 0 {
             let why = "train.loss = \"half\" and train.ext_len are Transformer-XL's";
@@ -193,7 +255,7 @@ impl ModelSection for XlnetConfig {
         }
         self.check_objective(config)?;
         config.check_pairs(self.reuse_len)?;
-        config.check_trained(&[])?;
+        config.check_no_episodes()?;
         config.check_text()
     }
 
