@@ -12,7 +12,7 @@ failures:
 
 ---- fails stdout ----
 
-thread 'fails' panicked at trainer/tests/device/main.rs:3:5:
+thread 'fails' panicked at trainer/families/tests/device/main.rs:3:5:
 assertion `left == right` failed: masks
   left: 1
  right: 2
