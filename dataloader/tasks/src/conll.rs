@@ -174,8 +174,8 @@ fn number(labels: &Labels, label: &str) -> Result<Option<u32>, String> {
     }
 }
 
-/// What is asked of a sentence: all of its words where labels are not told, else those that have one. The others are read in the
-/// sequence alone: scorers, which know no word without a label, never see them.
+/// The words of a sentence that are predicted and scored: all of them in an unlabelled file, else those with a label. Words marked -100 stay in the
+/// model's input, and no scorer sees them.
 fn asked(sentence: &Sentence, gold: Vec<Option<u32>>, positions: &[Option<u32>]) -> TaggedSentence {
     let is_asked = |place: &usize| gold.get(*place).is_none_or(Option::is_some);
     let places: Vec<usize> = (0..sentence.words.len()).filter(is_asked).collect();

@@ -306,7 +306,7 @@ fn configuration(program: &Path, command: &[OsString]) -> Result<Result<Wanted, 
     wanted(told).map(Ok).map_err(|e| failed(e.to_string()))
 }
 
-/// Of a configuration that is told without the keys that its run does not read.
+/// What the supervisor needs of the output of `--print-config --json`, which leaves out keys that the run does not read: those of `[train]` take their defaults.
 fn wanted(mut told: Value) -> Result<Wanted, serde_json::Error> {
     let mut train = json!(TrainConfig::default());
     if let (Some(all), Value::Object(own)) = (train.as_object_mut(), told["train"].take()) {

@@ -1,4 +1,4 @@
-//! Memory that ranks hold, as a plan reckons it.
+//! Memory of a rank as `segue plan` estimates it, against the dry run.
 
 use segue_configs::{Config, Products, Shard};
 use segue_cost::*;

@@ -1,4 +1,4 @@
-//! Costs of runs of every family, against counts by hand and what is published.
+//! Parameters, operations and memory of runs, against counts by hand and published figures.
 
 mod held;
 mod plan;
