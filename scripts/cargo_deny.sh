@@ -9,38 +9,11 @@
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=cache.sh
 source "$(dirname "${BASH_SOURCE[0]}")/cache.sh"
+# shellcheck source-path=SCRIPTDIR source=cargo_tool.sh
+source "$(dirname "${BASH_SOURCE[0]}")/cargo_tool.sh"
 
 VERSION=0.20.2
-INSTALLED="$SEGUE_CACHE_DIR/cargo-deny-$VERSION"
 FETCH_SECONDS=120
-
-# Built in a temporary folder and renamed: what lies at the final path is always whole.
-build_tool() {
-    lock_cache cargo-deny
-    [[ ! -x "$INSTALLED/bin/cargo-deny" ]] || return 0
-    say "building cargo-deny $VERSION, once (about a minute on two cores)"
-    rm -rf "$SEGUE_CACHE_DIR"/.building-cargo-deny.* # left by builds that were killed; the lock says none is running
-    work=$(mktemp -d "$SEGUE_CACHE_DIR/.building-cargo-deny.XXXXXX")
-    trap 'rm -rf "$work"' EXIT # `work` is no local: the trap outlives the function
-    # From a folder outside the checkout, whose .cargo/config.toml is none of this tool's business. Unoptimised, which takes a
-    # fourth of the processor's time and costs a check two seconds.
-    (cd "$work" && CARGO_PROFILE_DEV_DEBUG=0 cargo install cargo-deny --debug --quiet --locked --version "$VERSION" \
-        --root "$work/root" --target-dir "$work/target")
-    rm -rf "$INSTALLED"
-    mv "$work/root" "$INSTALLED"
-    rm -rf "$work"
-    trap - EXIT
-}
-
-# Sets DENY to the tool's path.
-provide_tool() {
-    if command -v cargo-deny >/dev/null; then
-        DENY=cargo-deny
-        return
-    fi
-    DENY="$INSTALLED/bin/cargo-deny"
-    [[ -x "$DENY" ]] || build_tool
-}
 
 check_advisories() {
     local code=0
@@ -54,7 +27,8 @@ check_advisories() {
 
 main() {
     cd "$SEGUE_ROOT"
-    provide_tool
+    provide_cargo_tool cargo-deny "$VERSION"
+    DENY="$CARGO_TOOL"
     [[ "${1:-}" != --tool ]] || return 0
     "$DENY" --locked check licenses bans sources
     check_advisories
