@@ -8,7 +8,7 @@ SHELL := /bin/bash
 # Flags for every cargo call of ours, such as --locked.
 CARGO_FLAGS ?=
 
-.PHONY: help setup build demo test test-slurm test-dist test-gpu-kit dist gpu-kit soak kills accuracies reverse-copy adaptation faults simulate sanitize bench reference lint clean
+.PHONY: help setup build demo test test-slurm test-dist test-gpu-kit dist gpu-kit soak kills accuracies reverse-copy adaptation faults simulate sanitize bench reference book lint clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' \
@@ -75,8 +75,11 @@ bench: setup ## Measure the training step and the tokenizer next to the public P
 	cargo build --release --package segue $(CARGO_FLAGS)
 	scripts/bench.sh
 
-reference: setup ## Write the generated parts of docs/reference.md and the snapshots anew
+reference: setup ## Write the snapshots of help texts and configurations anew
 	scripts/reference.sh $(CARGO_FLAGS)
+
+book: setup ## Build the documents as a book, with the generated reference: target/book/index.html
+	@scripts/book.sh $(CARGO_FLAGS)
 
 lint: setup ## Check formatting, clippy, dependencies and the shell scripts
 	cargo fmt --check

@@ -15,7 +15,7 @@ const FIGURES: &str = "SEGUE_FIGURES";
 
 fn keep(name: &str, image: &[u8]) {
     if std::env::var(FIGURES).is_ok_and(|value| value == "write") {
-        fs::write(Path::new(ROOT).join("docs").join(name), image).unwrap();
+        fs::write(Path::new(ROOT).join("docs/book/src/guide").join(name), image).unwrap();
     }
 }
 

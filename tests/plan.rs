@@ -121,9 +121,9 @@ fn every_measured_run_is_held_against_its_prediction() {
         assert!(number(&row["scaling_error"]).abs() < 0.1 && row["fitted"] == false, "{row}");
     }
     // The page shows what the command says.
-    let page = std::fs::read_to_string(format!("{ROOT}/docs/performance.md")).unwrap();
+    let page = std::fs::read_to_string(format!("{ROOT}/docs/book/src/reference/performance.md")).unwrap();
     for line in said.lines() {
-        assert!(page.contains(line.trim()), "docs/performance.md lacks: {line}");
+        assert!(page.contains(line.trim()), "docs/book/src/reference/performance.md lacks: {line}");
     }
 }
 

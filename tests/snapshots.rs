@@ -1,6 +1,5 @@
-//! What `--print-config` prints of every recipe, held against `tests/snapshots/print-config/`. Help texts and
-//! `docs/reference.md` are compared where the command line is, in `launcher/src/reference`; messages of errors by
-//! `segue_tests::fail`.
+//! What `--print-config` prints of every recipe, held against `tests/snapshots/print-config/`. Help texts are compared
+//! where the command line is, in `launcher/src/reference`; messages of errors by `segue_tests::fail`.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! How a process ends, by name: `docs/reference.md#exit-codes` has the table. Where there are names for it in BSD's
+//! How a process ends, by name: `docs/book/src/reference/exit-codes.md` has the table. Where there are names for it in BSD's
 //! `sysexits.h`, the numbers are those.
 
 use std::io;

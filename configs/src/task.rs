@@ -38,7 +38,7 @@ pub enum TaskSummary {
 pub struct TaskConfig {
     /// The task, or several separated by commas that share an encoder; empty where nothing is fine-tuned.
     pub name: String,
-    /// Folder with the task's files as they are published (docs/formats.md#files-of-tasks); of GLUE also the folder
+    /// Folder with the task's files as they are published (docs/book/src/formats/tasks.md); of GLUE also the folder
     /// that holds `CoLA`, `SST-2`, …; of several tasks the folder with theirs.
     pub data: String,
     /// Passes over the training examples; 0 for `train.steps` as it stands. A pass is as many batches as it takes; one of

@@ -24,7 +24,7 @@ pub use segue_configs::exit_code::{
 /// ```
 #[derive(Debug, Clone)]
 pub struct Failure {
-    /// Exit code, one of those in `docs/reference.md`.
+    /// Exit code, one of those in `docs/book/src/reference/exit-codes.md`.
     pub code: u8,
     /// What happened and where: one sentence without a full stop.
     pub message: String,
@@ -207,9 +207,8 @@ mod tests {
     /// What ends with a code that the table does not have tells nobody what to do.
     #[test]
     fn every_exit_code_stands_in_the_document() {
-        let path = Path::new(segue_tests::ROOT).join("docs/reference.md");
-        let document = std::fs::read_to_string(path).unwrap();
-        let table = document.split("## Exit codes").nth(1).unwrap().split("## ").next().unwrap();
+        let path = Path::new(segue_tests::ROOT).join("docs/book/src/reference/exit-codes.md");
+        let table = std::fs::read_to_string(path).unwrap();
         for code in [
             BAD_CONFIG,
             BAD_DATA,

@@ -32,7 +32,7 @@ use session::Session;
 /// Train language models that carry memory across segments, data-parallel and exact.
 #[derive(Parser)]
 #[command(name = "segue", version = env!("SEGUE_VERSION"), after_help = "\
-    Exit codes, file formats and a guide are in docs/.\n\n\
+    Exit codes, file formats and a guide are in docs/book/.\n\n\
     Examples:\n  \
     segue pretrain --config configs/recipes/tiny.toml run.dir=runs/tiny \\\n      \
     data.corpus=corpora/mine\n  \

@@ -147,7 +147,7 @@ both_give_the_same_bytes() {
 }
 
 for part in train valid; do
-    cat "$SEGUE_ROOT"/docs/*.md >"$SANDBOX/$part.txt"
+    cat "$SEGUE_ROOT"/docs/book/src/*/*.md "$SEGUE_ROOT"/benchmarks/*.md >"$SANDBOX/$part.txt"
 done
 the_wheel_trains
 the_wheel_says_what_is_missing

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Planetoid-T and -G a second time, with gradients by hand, to hold the accuracies of segue against (docs/measurements.md, "Nodes of graphs").
+"""Planetoid-T and -G a second time, with gradients by hand, to hold the accuracies of segue against (benchmarks/2026-11-two-cores.md, "Nodes of graphs").
 
     planetoid_again.py FOLDER [--graph-only] [--seed N] [options]
 

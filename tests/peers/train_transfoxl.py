@@ -68,7 +68,7 @@ def build_model(model, vocab_size):
 
 # ---- data ----------------------------------------------------------------------------------------------------
 
-SHARD_HEADER_BYTES = 64  # docs/formats.md
+SHARD_HEADER_BYTES = 64  # docs/book/src/formats/corpus.md
 
 
 def read_split(corpus, info, split):

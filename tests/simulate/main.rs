@@ -49,7 +49,7 @@ const FEW: u64 = 200;
 const MANY: u64 = 10_000;
 /// Histories within which a planted bug has to be found.
 const SOON: u64 = 500;
-/// Exit codes of a training command, as docs/reference.md has them.
+/// Exit codes of a training command, as docs/book/src/reference/exit-codes.md has them.
 const DOCUMENTED: [i32; 14] = [0, 64, 65, 66, 69, 70, 73, 74, 75, 78, 80, 81, 82, 137];
 
 /// A corpus, and how a job over it ends that nothing befalls.

@@ -17,6 +17,7 @@ use serde_json::Value;
 use tch::Kind;
 use tempfile::TempDir;
 
+pub mod book;
 pub mod browser;
 pub mod chain;
 pub mod graph;

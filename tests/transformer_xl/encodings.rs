@@ -178,7 +178,7 @@ fn t04_without_u_and_v_terms_a_and_b_are_left() {
     assert!(difference(&found, &run(&TransfoXl::new(&shaws, &other), &ids, 5)) < 1e-12);
 }
 
-/// The shift's vectors of docs/references.md: score of row x at distance p as the number 10 x + p, −1 for the padding.
+/// The shift's vectors of docs/book/src/contributing/expected-values.md: score of row x at distance p as the number 10 x + p, −1 for the padding.
 #[test]
 fn t05_the_shift_gives_the_golden_vectors() {
     let shifted = |query: i64, key: i64| {

@@ -150,7 +150,7 @@ fn reach(config: &TransfoXlConfig, chunk: i64) -> i64 {
     difference.gt(0.0).nonzero().squeeze_dim(1).max().int64_value(&[])
 }
 
-/// Reach of docs/references.md: N·M + L − 1 where M is a multiple of L.
+/// Reach of docs/book/src/contributing/expected-values.md: N·M + L − 1 where M is a multiple of L.
 #[test]
 fn t07_a_token_reaches_as_far_as_layers_times_memory() {
     let with = |mem_len, same_length| TransfoXlConfig { mem_len, same_length, ..tiny() };

@@ -26,7 +26,7 @@ fn count(config: TransfoXlConfig) -> usize {
     specs(&config.into()).iter().map(|spec| spec.numel()).sum()
 }
 
-/// Counts of docs/references.md, none of which needs a byte of weights.
+/// Counts of docs/book/src/contributing/expected-values.md, none of which needs a byte of weights.
 #[test]
 fn t13_parameter_counts_are_those_of_the_references() {
     let characters = |vocab_size, n_layer, d_model, d_head, d_inner| TransfoXlConfig {

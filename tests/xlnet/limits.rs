@@ -1,4 +1,4 @@
-//! Row X18: what permutation language modelling can learn and denoising cannot (two equal tokens; docs/references.md).
+//! Row X18: what permutation language modelling can learn and denoising cannot (two equal tokens; docs/book/src/contributing/expected-values.md).
 
 use segue_collectives::local::Local;
 use segue_engine::Engine;

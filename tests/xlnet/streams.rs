@@ -25,7 +25,7 @@ fn with_other(ids: &Tensor, place: usize) -> Tensor {
 
 #[test]
 fn x04_the_order_3_2_4_1_gives_the_golden_masks() {
-    // Rank of each position when 3 comes first, then 2, 4, 1 (docs/references.md). Each state that changes with a token
+    // Rank of each position when 3 comes first, then 2, 4, 1 (docs/book/src/contributing/expected-values.md). Each state that changes with a token
     // sees it, through any number of layers.
     let ranks = row(&[3, 1, 0, 2]);
     let (model, ids) = (model(&tiny()), tokens(4));

@@ -107,7 +107,7 @@ impl Graph {
     }
 }
 
-/// What stands before the numbers; the table is in `docs/formats.md`.
+/// What stands before the numbers; the table is in `docs/book/src/formats/graphs.md`.
 #[derive(Debug, PartialEq)]
 struct Header {
     weighted: bool,

@@ -47,15 +47,16 @@ pub fn is_own(argument: &Arg) -> bool {
 pub fn overview(program: &Command) -> String {
     let mut out = head(&["command", "what it does"]);
     for (name, command) in all(program).into_iter().skip(1) {
-        // A chapter is called `segue data`, one below it `data build`; its anchor has `-` for the space.
-        let chapter = match name.split_once(' ') {
-            Some((_, below)) if below.contains(' ') => below,
-            _ => &name,
-        };
-        let anchor = chapter.replace(' ', "-");
-        out.push_str(&row(&[format!("[`{name}`](#{anchor})"), about(&command)]));
+        out.push_str(&row(&[format!("[`{name}`]({})", place(&name)), about(&command)]));
     }
     out
+}
+
+/// Page and heading of a command: `segue data build` is `data build` on the page of `segue data`.
+fn place(name: &str) -> String {
+    let words: Vec<&str> = name.split(' ').skip(1).collect();
+    let page = format!("segue-{}.md", words.first().unwrap_or(&""));
+    if words.len() > 1 { format!("{page}#{}", words.join("-")) } else { page }
 }
 
 fn about(command: &Command) -> String {

@@ -5,12 +5,6 @@ use serde_json::Value;
 
 use super::markdown::{head, row, sentence, text, wrapped};
 
-/// A chapter for each section.
-pub fn sections(all: &[Section]) -> String {
-    all.iter().map(|section| format!("\n### {}\n\n{}", section.title, table(section))).collect::<String>()
-        + "\n"
-}
-
 /// A table for each section, under a line with its title.
 pub fn tables(all: &[Section]) -> String {
     let title = |section: &Section| match section.title.as_str() {
@@ -36,7 +30,7 @@ fn lower_first(text: &str) -> String {
 }
 
 /// The text of a section and its keys.
-fn table(section: &Section) -> String {
+pub fn table(section: &Section) -> String {
     let paragraphs = section.text.lines().map(|paragraph| wrapped(&text(paragraph)));
     let mut out: String = paragraphs.map(|paragraph| paragraph + "\n").collect();
     out.push_str(&head(&["key", "type", "default", "range", "meaning"]));

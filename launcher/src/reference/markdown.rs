@@ -3,8 +3,11 @@
 /// Where paragraphs are wrapped.
 const WIDTH: usize = 120;
 
-/// Text of a doc comment: options and marks that Markdown would take for its own stand as they are, pages of `docs/` are
-/// linked.
+/// Where pages of the book lie.
+const PAGES: &str = "docs/book/src/";
+
+/// Text of a doc comment: options and marks that Markdown would take for its own stand as they are, pages of the book are
+/// linked, from a folder beside theirs.
 pub fn text(plain: &str) -> String {
     let mut out = String::new();
     for (i, part) in plain.split('`').enumerate() {
@@ -24,10 +27,8 @@ fn word(word: &str) -> String {
     let end = word.trim_end_matches(|c: char| c.is_whitespace() || ",.;:)".contains(c)).len();
     let begin = end - word[..end].trim_start_matches('(').len();
     let (before, core, after) = (&word[..begin], &word[begin..end], &word[end..]);
-    let core = match core.strip_prefix("docs/") {
-        Some(page) if page.contains(".md") => {
-            format!("[{}]({page})", page.split('#').next().unwrap_or_default())
-        }
+    let core = match core.strip_prefix(PAGES) {
+        Some(page) => format!("[{}](../{page})", page.split('#').next().unwrap_or_default()),
         _ if core.starts_with("--") && core.len() > 2 => format!("`{core}`"),
         // `<` begins a tag only before a letter.
         _ if core.len() > 1 => core.replace('<', "\\<").replace('*', "\\*"),
@@ -85,7 +86,8 @@ mod tests {
     #[test]
     fn options_and_marks_stand_as_they_are() {
         assert_eq!(text("with --to tf, <eos> of *.json"), "with `--to` tf, \\<eos> of \\*.json");
-        assert_eq!(text("`a <b>` (docs/formats.md#x)."), "`a <b>` ([formats.md](formats.md#x)).");
+        let linked = "`a <b>` ([formats/graphs.md](../formats/graphs.md#y)).";
+        assert_eq!(text("`a <b>` (docs/book/src/formats/graphs.md#y)."), linked);
         assert_eq!(row(&["a|b".into(), "".into(), "c\nd".into()]), "| a\\|b | | c d |\n");
         assert_eq!(
             wrapped(&"word ".repeat(30)),

@@ -1,8 +1,8 @@
-//! `docs/reference.md` and the help texts, held against what the program says: keys of the configuration from the doc
+//! The parts of the reference that the program writes, and the help texts: keys of the configuration from the doc
 //! comments of their sections, commands and options from clap.
 //!
-//! The document is written by hand but for its regions. A region begins with `<!-- generated: NAME -->`, ends with
-//! `<!-- end of generated -->`, and is written anew by `make reference`.
+//! Pages of `docs/book/src/reference` are written by hand and include the parts, `{{#include generated/NAME.md}}`. No
+//! commit holds these: `make book` writes them, and tests hold the pages against them.
 
 mod commands;
 mod examples;
@@ -10,33 +10,40 @@ mod keys;
 mod markdown;
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use clap::CommandFactory;
-use segue_tests::{ROOT, snapshot};
+use segue_tests::{book, snapshot};
 
 use crate::Cli;
 
-const BEGIN: &str = "<!-- generated: ";
-const BEGIN_END: &str = " -->\n";
-const END: &str = "<!-- end of generated -->\n";
 /// Width of help texts, so that they do not depend on the terminal.
 const WIDTH: usize = 100;
 
-/// Every region by name.
-fn regions() -> BTreeMap<String, String> {
-    let mut all = BTreeMap::from([
-        ("commands".to_string(), commands::overview(&program())),
-        ("keys".to_string(), keys::sections(&segue_configs::reference::sections(&segue_families::MODELS))),
-        ("sweep file".to_string(), keys::tables(&segue_configs::reference::sweep_sections())),
-        ("study file".to_string(), keys::tables(&segue_configs::reference::study_sections())),
-    ]);
-    for (name, command) in commands::all(&program()) {
-        if commands::has_chapter(&command) {
-            all.insert(name, commands::chapter(&command));
-        }
-    }
-    all
+/// Every part by the name of its file.
+fn parts() -> BTreeMap<String, String> {
+    let files = [
+        ("commands", commands::overview(&program())),
+        ("sweep file", keys::tables(&segue_configs::reference::sweep_sections())),
+        ("study file", keys::tables(&segue_configs::reference::study_sections())),
+    ];
+    let files = files.map(|(name, text)| (file_name(name), text));
+    let sections = segue_configs::reference::sections(&segue_families::MODELS);
+    let keys = sections.iter().map(|section| (keys_of(&section.title), keys::table(section)));
+    let program = commands::all(&program());
+    let chapters = program.iter().filter(|(_, command)| commands::has_chapter(command));
+    let chapters = chapters.map(|(name, command)| (file_name(name), commands::chapter(command)));
+    files.into_iter().chain(keys).chain(chapters).collect()
+}
+
+/// The name of a part as that of a file: `segue data build` is `segue-data-build`.
+fn file_name(name: &str) -> String {
+    let words = name.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+    words.collect::<Vec<_>>().join("-")
+}
+
+/// The part with the keys of a section.
+fn keys_of(title: &str) -> String {
+    file_name(&format!("keys {title}"))
 }
 
 /// The command line as it is when it is used.
@@ -46,32 +53,41 @@ fn program() -> clap::Command {
     program
 }
 
-/// The document with the text of every region in its place.
-fn fill(document: &str, mut regions: BTreeMap<String, String>) -> Result<String, String> {
-    let mut parts = document.split(BEGIN);
-    let mut out = parts.next().unwrap_or_default().to_string();
-    for part in parts {
-        let (name, rest) = part.split_once(BEGIN_END).ok_or("a marker of a region is not closed")?;
-        let (_, rest) = rest.split_once(END).ok_or(format!("the region `{name}` has no end"))?;
-        let text = regions
-            .remove(name)
-            .ok_or(format!("the region `{name}` is of nothing that there is, or there twice: remove it"))?;
-        out.push_str(&format!("{BEGIN}{name}{BEGIN_END}{text}{END}{rest}"));
-    }
-    match regions.keys().next() {
-        None => Ok(out),
-        Some(name) => {
-            Err(format!("there is no region `{name}`; put `{BEGIN}{name}{BEGIN_END}{END}` in its chapter"))
-        }
-    }
+/// Every part that the program writes is included in one page, and pages include no other. With `SEGUE_BOOK=write` in
+/// the environment the parts are written.
+#[test]
+fn the_reference_has_every_command_and_every_key() {
+    let parts = parts();
+    let pages = book::pages();
+    let mut included: Vec<&str> = pages.values().flat_map(|text| book::includes(text)).collect();
+    included.sort();
+    let names: Vec<&str> = parts.keys().map(String::as_str).collect();
+    assert_eq!(included, names, "pages include other parts than there are (left: the pages)");
+    book::write_parts(&parts);
 }
 
 #[test]
-fn docs_reference_says_what_the_program_says() {
-    let path = Path::new(ROOT).join("docs/reference.md");
-    let document = std::fs::read_to_string(&path).unwrap();
-    let filled = fill(&document, regions()).unwrap_or_else(|why| panic!("{}: {why}", path.display()));
-    snapshot::check_file(&path, &filled);
+fn pages_of_the_reference_are_short_and_their_links_lead_somewhere() {
+    let parts = parts();
+    let whole = |(path, text): (String, String)| (path, book::with_parts(&text, &parts));
+    let pages: BTreeMap<String, String> = book::pages().into_iter().map(whole).collect();
+    for (path, text) in pages.iter().filter(|(path, _)| path.contains("/reference/")) {
+        assert!(text.len() <= book::LONGEST, "{path} has {} bytes, at most {}", text.len(), book::LONGEST);
+        let faults =
+            book::links(text).iter().filter_map(|link| book::fault(path, link, &pages)).collect::<Vec<_>>();
+        assert!(faults.is_empty(), "{faults:#?}");
+    }
+}
+
+/// A section stands under a heading of its title, by which other pages link it.
+#[test]
+fn keys_stand_under_the_name_of_their_section() {
+    let pages = book::pages();
+    for section in segue_configs::reference::sections(&segue_families::MODELS) {
+        let lines =
+            format!("\n## {}\n\n{{{{#include generated/{}.md}}}}\n", section.title, keys_of(&section.title));
+        assert!(pages.values().any(|text| text.contains(&lines)), "no page has{lines}");
+    }
 }
 
 #[test]
@@ -125,12 +141,10 @@ fn former_names_of_options_are_taken_and_not_shown() {
 }
 
 #[test]
-fn regions_are_replaced_and_nothing_else() {
-    let document = format!("a\n{BEGIN}x{BEGIN_END}old\n{END}b\n");
-    let new = || BTreeMap::from([("x".to_string(), "new\n".to_string())]);
-    assert_eq!(fill(&document, new()).unwrap(), document.replace("old", "new"));
-    assert!(fill("a\n", new()).unwrap_err().contains("no region `x`"));
-    assert!(fill(&document, BTreeMap::new()).unwrap_err().contains("`x`"));
-    assert!(fill(&format!("{document}{document}"), new()).unwrap_err().contains("twice"));
-    assert!(fill(&document.replace(END, ""), new()).unwrap_err().contains("no end"));
+fn parts_take_the_place_of_their_lines_and_of_nothing_else() {
+    let parts = BTreeMap::from([("x".to_string(), "new\n".to_string())]);
+    let page = "a\n{{#include generated/x.md}}\n{{#include generated/y.md}}\nb\n";
+    assert_eq!(book::includes(page), ["x", "y"]);
+    assert_eq!(book::with_parts(page, &parts), "a\nnew\n{{#include generated/y.md}}\nb\n");
+    assert_eq!(file_name("keys model: xlnet"), "keys-model-xlnet");
 }

@@ -1,4 +1,4 @@
-//! The family that docs/adding-a-family.md makes is compiled and trained here, and the page shows its files word for word.
+//! The family that docs/book/src/contributing/adding-a-family.md makes is compiled and trained here, and the page shows its files word for word.
 
 use std::path::Path;
 use std::sync::LazyLock;
@@ -10,7 +10,7 @@ use segue_kernels::Compute;
 #[path = "../../../docs/adding-a-family/lib.rs"]
 mod slope;
 
-const PAGE: &str = include_str!("../../../docs/adding-a-family.md");
+const PAGE: &str = include_str!("../../../docs/book/src/contributing/adding-a-family.md");
 const FILES: [(&str, &str); 5] = [
     ("toml", include_str!("../../../docs/adding-a-family/Cargo.toml")),
     ("rust", include_str!("../../../docs/adding-a-family/config.rs")),

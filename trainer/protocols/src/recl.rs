@@ -117,7 +117,7 @@ impl LossGroup {
 mod tests {
     use super::*;
 
-    /// The toy of docs/references.md: one hard position of ten, on which a model gains up to its reach.
+    /// The toy of docs/book/src/contributing/expected-values.md: one hard position of ten, on which a model gains up to its reach.
     fn toy() -> LossGroup {
         let contexts = contexts_between(0, 100, 600);
         let model = |reach: u64| -> Vec<Vec<f64>> {

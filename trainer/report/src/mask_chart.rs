@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn each_run_of_seen_keys_is_one_block() {
-        // The order 3, 2, 4, 1 of docs/references.md; white cells are blocked for content, orange for predictions alone.
+        // The order 3, 2, 4, 1 of docs/book/src/contributing/expected-values.md; white cells are blocked for content, orange for predictions alone.
         let chart = MaskChart {
             title: "t <1>".into(),
             tokens: ["a", "b", "c", "d"].map(String::from).to_vec(),

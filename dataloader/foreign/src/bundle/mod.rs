@@ -1,5 +1,5 @@
 //! TensorFlow's checkpoints, version 2 ("tensor bundles"): a sorted table of names in `PREFIX.index` and the tensors'
-//! bytes in `PREFIX.data-00000-of-00001` and so on. The format is written down in `docs/formats.md`.
+//! bytes in `PREFIX.data-00000-of-00001` and so on. The format is written down in `docs/book/src/formats/others.md`.
 
 mod locate;
 mod message;

@@ -1,5 +1,5 @@
 //! TFRecord files, and the folders of them that XLNet's `data_utils.py` writes. The format is written down in
-//! `docs/formats.md`.
+//! `docs/book/src/formats/others.md`.
 
 mod example;
 mod file;

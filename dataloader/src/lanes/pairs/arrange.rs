@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn x04_the_order_3_2_4_1_gives_the_golden_masks() {
-        // The masks of docs/references.md: rows are queries, 1 is blocked. Position 3 comes first, then 2, 4 and 1.
+        // The masks of docs/book/src/contributing/expected-values.md: rows are queries, 1 is blocked. Position 3 comes first, then 2, 4 and 1.
         let query = [[1, 0, 0, 0], [1, 1, 0, 1], [1, 1, 1, 1], [1, 0, 0, 1]];
         let content = [[0, 0, 0, 0], [1, 0, 0, 1], [1, 1, 0, 1], [1, 0, 0, 0]];
         let orders = (0..).map(|seed| arranged(&arrangement(4, 5, 0, seed), &[50; 5], &[true; 5]).0);

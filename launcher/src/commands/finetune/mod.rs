@@ -24,8 +24,9 @@ use crate::output::Output;
 /// Arguments of `segue finetune`.
 #[derive(Args)]
 #[command(after_help = "\
-    Tasks and the files they are read from are listed in docs/reference.md. The same command goes on where a \
-    killed run stopped. SIGUSR1, SIGTERM or Ctrl-C stop it after a checkpoint, with exit code 75.\n\n\
+    Tasks are listed in docs/book/src/reference/keys-task.md, the files they are read from in \
+    docs/book/src/formats/tasks.md. The same command goes on where a killed run stopped. SIGUSR1, SIGTERM or Ctrl-C \
+    stop it after a checkpoint, with exit code 75.\n\n\
     Examples:\n  \
     segue finetune --task sst2 --model runs/xlnet --data glue/SST-2 \\\n      \
     run.dir=runs/sst2\n  \
@@ -228,7 +229,7 @@ fn open_tasks(
         }
         if data.train.is_none() && data.dev.is_empty() && data.test.is_empty() {
             let message = format!("there is nothing to answer for `{name}` in {}", own.task.data);
-            let hint = "docs/formats.md#files-of-tasks lists the files that each task is read from";
+            let hint = "docs/book/src/formats/tasks.md lists the files that each task is read from";
             return Err(Failure::new(NO_INPUT, format!("{message}\nhint: {hint}")));
         }
         for split in data.train.iter().chain(&data.dev).chain(&data.test) {

@@ -209,7 +209,7 @@ mod tests {
         assert_eq!(predicted(&observed), predicted(&other));
     }
 
-    /// The errors that docs/performance.md states, so that a change of the model is seen.
+    /// The errors that docs/book/src/reference/performance.md states, so that a change of the model is seen.
     #[test]
     fn predictions_are_as_close_as_documented() {
         let rows = rows(&Observed::load().unwrap(), &|_| {}).unwrap();

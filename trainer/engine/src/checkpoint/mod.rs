@@ -1,7 +1,7 @@
 //! Checkpoints: folders that hold everything a run is, published whole or not at all. Tables of tensors and JSON: nothing
 //! here knows what they mean.
 //!
-//! Layout, formats and guarantees are in `docs/checkpoints.md`.
+//! Layout and formats are in `docs/book/src/formats/runs.md`, rules in `docs/book/src/concepts/checkpoints.md`.
 
 mod carry;
 mod contents;

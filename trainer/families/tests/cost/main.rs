@@ -27,7 +27,7 @@ fn parameters(name: &str, keys: &[&str]) -> u64 {
     cost(&recipe(name, keys), 1).unwrap().parameters
 }
 
-/// The integers of the reference programs' own counts (docs/references.md).
+/// The integers of the reference programs' own counts (docs/book/src/contributing/expected-values.md).
 #[test]
 fn t26_recipes_have_the_published_parameters() {
     for (name, keys, count) in [
@@ -132,7 +132,7 @@ fn parameters_of_a_recurrent_model_are_told_by_part() {
     assert_eq!(["output.", "layers.1.", "layers.0.", "embedding."].map(ready), [0.5, 0.75, 1.0, 1.0]);
 }
 
-/// docs/measurements.md: a step of `bench step` with 16 lanes is 109 GFLOP.
+/// benchmarks/2026-11-two-cores.md: a step of `bench step` with 16 lanes is 109 GFLOP.
 #[test]
 fn operations_are_those_of_the_measured_step() {
     let config = config(&[

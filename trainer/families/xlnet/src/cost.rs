@@ -317,7 +317,7 @@ mod tests {
         let cost = segue_family::cost(&config::<crate::XlnetConfig>(&TINY), 1).unwrap();
         assert_eq!(cost.memory_per_rank.segment_memory, 2 * (2 * 2 * 3 * 6 * 4));
         assert_eq!((cost.tokens_per_step, cost.targets_per_step), (16, 6));
-        // docs/references.md: 5 d H dh + 2d + (2 d f + f + d) + 2d a layer, 3 H dh for u, v, b and 2 H dh for s.
+        // docs/book/src/contributing/expected-values.md: 5 d H dh + 2d + (2 d f + f + d) + 2d a layer, 3 H dh for u, v, b and 2 H dh for s.
         let layer = 5 * 6 * 8 + 4 * 6 + 2 * 6 * 10 + 10 + 6 + 5 * 8;
         let parts = cost.parameters_by_part;
         assert_eq!((parts.embedding, parts.layers, parts.softmax), (11 * 6 + 6, 2 * layer, 11));
@@ -349,7 +349,7 @@ mod tests {
         assert_eq!(parts.softmax, flops(&[(3, 11, 6), (3, 11, 6)]));
     }
 
-    /// Counts of docs/references.md, and the account of the Chinese release.
+    /// Counts of docs/book/src/contributing/expected-values.md, and the account of the Chinese release.
     #[test]
     fn t26_sizes_are_the_published_ones() {
         for (layers, d_model, heads, inner, count) in [

@@ -91,7 +91,7 @@ fn table_of_sinusoids(first: i64, last: i64, clamp_len: i64, d_model: i64, optio
 /// distance `key - 1 - k`. The result, `[n, query, key]`, has at `(i, j)` the score of query `i` at
 /// distance `mem + i - j` wherever that is not negative; the entries right of it are leftovers of
 /// other rows and must be masked. Reading the buffer as `[key + 1, query]` moves row `i` left by
-/// `query - 1 - i`; docs/references.md has vectors.
+/// `query - 1 - i`; docs/book/src/contributing/expected-values.md has vectors.
 pub fn relative_shift(scores: &Tensor) -> Tensor {
     let (n, query, padded) = match scores.size()[..] {
         [n, query, padded] => (n, query, padded),
@@ -104,7 +104,7 @@ pub fn relative_shift(scores: &Tensor) -> Tensor {
 /// Added to scores: 0 where query `i` may see key `j`, else −∞. `[query, key]`.
 ///
 /// Distance is `mem + i − j`. Hidden are negative distances and, under same-length attention,
-/// distances of `same_length` and more (counts in docs/references.md).
+/// distances of `same_length` and more (counts in docs/book/src/contributing/expected-values.md).
 pub fn attention_mask(query: i64, mem: i64, same_length: Option<i64>, options: Options) -> Tensor {
     let key = mem + query;
     let all = Tensor::ones([query, key], (Kind::Bool, options.1));
