@@ -8,7 +8,7 @@ SHELL := /bin/bash
 # Flags for every cargo call of ours, such as --locked.
 CARGO_FLAGS ?=
 
-.PHONY: help setup build demo test test-slurm test-dist test-gpu-kit dist gpu-kit soak kills accuracies reverse-copy adaptation faults simulate sanitize bench reference book lint clean
+.PHONY: help setup build demo test test-long test-slurm test-dist test-gpu-kit dist gpu-kit soak kills accuracies reverse-copy adaptation faults simulate sanitize bench reference book lint clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' \
@@ -31,6 +31,12 @@ test: build ## Run every test: unit, end to end under mpirun, documentation
 		scripts/test.sh $(CARGO_FLAGS) || code=$$?; \
 		wait "$$logic" || { cat target/gpu_kit_logic.log; code=1; }; \
 		exit $$code
+
+test-long: ## Run what takes hours, one after the other: servers of batch systems, kills, faults, histories, accuracies, packages
+	$(MAKE) test-slurm
+	$(MAKE) kills faults simulate soak
+	$(MAKE) reverse-copy adaptation accuracies
+	$(MAKE) test-dist test-gpu-kit sanitize
 
 test-slurm: setup ## Install Slurm where that can be done, and run batch jobs under it: signals, limits, cancelled, a node lost
 	@scripts/test_slurm.sh $(CARGO_FLAGS)

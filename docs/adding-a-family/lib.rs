@@ -2,6 +2,7 @@
 
 mod config;
 mod model;
+mod trained;
 
 use std::ops::Range;
 
@@ -13,7 +14,7 @@ use segue_dataloader::Reader;
 use segue_engine::{
     Better, Event, Family, FamilyReader, Labels, LossAs, Measures, Outcome, Place, Prepared, Watch,
 };
-use segue_family::{Entry, Job, own};
+use segue_family::{Asked, Entry, Evaluations, Job, own};
 use segue_kernels::{Compute, TrainError};
 use segue_random::{Purpose, Stream};
 use serde_json::{Value, json};
@@ -28,7 +29,7 @@ pub static FAMILY: Entry = Entry {
     open: |_| Ok(Box::new(Pairs)),
     fit: |_| Ok(()),
     work,
-    capabilities: &[],
+    capabilities: &[&Evaluations(&[Asked::of::<trained::SlopeError>()]), &trained::WRITES],
 };
 
 /// Drawn pairs: there is nothing to open.
@@ -123,6 +124,8 @@ impl Family for Fit<'_> {
     }
 
     fn model_config(&self, _: &Slope) -> Value {
-        json!({ "model_type": "slope" })
+        let mut config = json!(own::<SlopeConfig>(&self.config.model));
+        config["model_type"] = json!("slope");
+        config
     }
 }

@@ -22,6 +22,11 @@ impl Slope {
         Self { parameters: Parameters::initialise(Self::specs(), config.train.seed, Kind::Float) }
     }
 
+    /// With these weights.
+    pub fn over(parameters: Parameters) -> Self {
+        Self { parameters }
+    }
+
     /// w.
     pub fn value(&self) -> f64 {
         self.parameters.tensors()[0].double_value(&[0])

@@ -72,7 +72,7 @@ enum Command {
     Average(commands::average::AverageArgs),
     /// Write the log-probabilities that a model gives to token ids.
     Score(commands::score::ScoreArgs),
-    /// Predict the classes of the nodes of a graph, and draw their embeddings.
+    /// Predict with a trained model: the classes of the nodes of a graph, and a picture of their embeddings.
     Predict(commands::predict::PredictArgs),
     /// Convert checkpoints from and to other programs with Transformer-XL, XLNet and recurrent language models.
     Convert(commands::convert::ConvertArgs),

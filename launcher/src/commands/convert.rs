@@ -7,7 +7,7 @@ use segue_convert::{
     CheckedPart, CheckedText, ConvertOptions, RecurrentLayout, Report, Target, TensorFlowHead, check_text,
     check_vacant, convert,
 };
-use segue_language::parity;
+use segue_families::parity;
 use segue_task::extract_task;
 use serde_json::{Value, json};
 
@@ -198,7 +198,7 @@ fn check(
 ) -> Result<bool, Failure> {
     let mut holds = true;
     if let Some(cases) = &checks.cases {
-        let groups = parity(&segue_families::MODELS, target, cases, segue_kernels::Compute::CPU)?;
+        let groups = parity(target, cases, segue_kernels::Compute::CPU)?;
         let worst = groups.iter().map(|group| group.error).fold(0.0, f64::max);
         let all = groups.iter().all(|group| group.holds());
         let verdict = if all { "holds" } else { "FAILS" };

@@ -21,6 +21,7 @@ pub mod parity;
 pub mod plan;
 pub mod predict;
 pub mod pretrain;
+mod questions;
 pub mod report;
 pub mod runs;
 pub mod score;
@@ -41,9 +42,10 @@ use segue_collectives::consensus::ranks_of_host;
 use segue_configs::{DeviceKind, Products, advice};
 use segue_data_error::DataError;
 use segue_families::{card_sources, missing_kernels};
+use segue_family::{Evaluations, Trained};
 use segue_kernels::Compute;
 use segue_kernels::cards::Source;
-use segue_language::ModelFolder;
+use segue_language::{Language, ModelFolder};
 use serde_json::{Value, json};
 
 use crate::failure::{BAD_CONFIG, Failure, IO_FAILED};
@@ -96,7 +98,16 @@ impl From<PrecisionArg> for Products {
 
 /// Opens a model folder, and says which one it is where a run was named.
 fn open_model(path: &Path, out: &Output) -> Result<ModelFolder, Failure> {
-    let folder = ModelFolder::open(&segue_families::MODELS, path)?;
+    let model = Trained::open(&segue_families::MODELS, path)?;
+    segue_families::need_of::<Language>(&model).map_err(|why| match segue_family::find(&model.config) {
+        // Who evaluates or scores such a model is told what there is for it.
+        Some(Evaluations(own)) => {
+            let names: Vec<String> = own.iter().map(|asked| format!("`segue eval {}`", asked.name)).collect();
+            Failure { hint: Some(format!("run {}", names.join(" or "))), ..why.into() }
+        }
+        None => Failure::from(why),
+    })?;
+    let folder = ModelFolder::of(model)?;
     folder.notes.iter().for_each(|note| out.line(note));
     Ok(folder)
 }

@@ -1,8 +1,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use segue_families::parity;
 use segue_kernels::Compute;
-use segue_language::parity;
 use serde_json::{Value, json};
 
 use super::{DeviceArg, told_kernels};
@@ -32,7 +32,7 @@ pub struct ParityArgs {
 pub fn run(args: ParityArgs, out: &Output) -> Result<Value, Failure> {
     let compute = Compute::choose(args.device.into(), 0)?;
     segue_kernels::libtorch::set_threads(1);
-    let groups = parity(&segue_families::MODELS, &args.model, &args.cases, compute)?;
+    let groups = parity(&args.model, &args.cases, compute)?;
     out.line(&format!("{:26} {:>8} {:>10} {:>8}", "group", "tensors", "error", "limit"));
     for group in &groups {
         let verdict = if group.holds() { String::new() } else { format!("  FAILS at {}", group.worst) };

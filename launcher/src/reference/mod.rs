@@ -15,6 +15,7 @@ use clap::CommandFactory;
 use segue_tests::{book, snapshot};
 
 use crate::Cli;
+use crate::commands::eval;
 
 /// Width of help texts, so that they do not depend on the terminal.
 const WIDTH: usize = 100;
@@ -28,11 +29,34 @@ fn parts() -> BTreeMap<String, String> {
     ];
     let files = files.map(|(name, text)| (file_name(name), text));
     let sections = segue_configs::reference::sections(&segue_families::MODELS);
-    let keys = sections.iter().map(|section| (keys_of(&section.title), keys::table(section)));
+    let (models, others): (Vec<_>, Vec<_>) =
+        sections.into_iter().partition(|section| section.title.starts_with(OF_A_MODEL));
+    let keys = others.iter().map(|section| (keys_of(&section.title), keys::table(section)));
+    let models = models.iter().map(|section| chapter(&section.title, &keys::table(section))).collect();
     let program = commands::all(&program());
-    let chapters = program.iter().filter(|(_, command)| commands::has_chapter(command));
-    let chapters = chapters.map(|(name, command)| (file_name(name), commands::chapter(command)));
-    files.into_iter().chain(keys).chain(chapters).collect()
+    let (own, others): (Vec<_>, Vec<_>) = program
+        .iter()
+        .filter(|(_, command)| commands::has_chapter(command))
+        .partition(|(name, _)| eval::declared().any(|asked| *name == format!("segue eval {}", asked.name)));
+    let chapters = others.iter().map(|(name, command)| (file_name(name), commands::chapter(command)));
+    let own = own
+        .iter()
+        .map(|(name, command)| chapter(name.trim_start_matches("segue "), &commands::chapter(command)));
+    let of_families = [(MODELS, models), (EVALUATIONS, own.collect::<String>())];
+    let of_families = of_families.map(|(name, text)| (file_name(name), text));
+    files.into_iter().chain(keys).chain(chapters).chain(of_families).collect()
+}
+
+/// What the title of the section of a family's models begins with.
+const OF_A_MODEL: &str = "model: ";
+/// The part with the keys of all families' models, each under its heading: a new family finds its place by itself.
+const MODELS: &str = "keys of models";
+/// The part with the evaluations that families declare.
+const EVALUATIONS: &str = "evaluations of families";
+
+/// A text under a heading of its own.
+fn chapter(title: &str, text: &str) -> String {
+    format!("## {title}\n\n{text}\n")
 }
 
 /// The name of a part as that of a file: `segue data build` is `segue-data-build`.
@@ -67,11 +91,11 @@ fn the_reference_has_every_command_and_every_key() {
 }
 
 #[test]
-fn pages_of_the_reference_are_short_and_their_links_lead_somewhere() {
+fn whole_pages_are_short_and_their_links_lead_somewhere() {
     let parts = parts();
     let whole = |(path, text): (String, String)| (path, book::with_parts(&text, &parts));
     let pages: BTreeMap<String, String> = book::pages().into_iter().map(whole).collect();
-    for (path, text) in pages.iter().filter(|(path, _)| path.contains("/reference/")) {
+    for (path, text) in &pages {
         assert!(text.len() <= book::LONGEST, "{path} has {} bytes, at most {}", text.len(), book::LONGEST);
         let faults =
             book::links(text).iter().filter_map(|link| book::fault(path, link, &pages)).collect::<Vec<_>>();
@@ -83,7 +107,8 @@ fn pages_of_the_reference_are_short_and_their_links_lead_somewhere() {
 #[test]
 fn keys_stand_under_the_name_of_their_section() {
     let pages = book::pages();
-    for section in segue_configs::reference::sections(&segue_families::MODELS) {
+    let sections = segue_configs::reference::sections(&segue_families::MODELS);
+    for section in sections.iter().filter(|section| !section.title.starts_with(OF_A_MODEL)) {
         let lines =
             format!("\n## {}\n\n{{{{#include generated/{}.md}}}}\n", section.title, keys_of(&section.title));
         assert!(pages.values().any(|text| text.contains(&lines)), "no page has{lines}");

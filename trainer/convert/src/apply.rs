@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 
 use segue_configs::{ModelConfig, counted};
+use segue_family::need;
 use segue_kernels::{ParameterSpec, TrainError};
-use segue_language::{LanguageFamily, is_of_a_head};
+use segue_language::{ForeignNames, Names, is_of_a_head};
 use tch::{Kind, Tensor};
 
 use super::gates;
@@ -258,9 +259,9 @@ fn assign_parts(
         let what = format!("{} of its variables have no place in the model: {}", lost.len(), listed(&lost));
         return Err(other(format!("{what}\nhint: {hint}")));
     }
-    let family = segue_language::language(config)?;
-    let notes = fill_outputs(family, &specs, &mut weights, !heads.is_empty());
-    let needed = |name: &str| heads.is_empty() || !family.only_predicts().contains(&name);
+    let names = need::<Names>(config)?.0;
+    let notes = fill_outputs(names, &specs, &mut weights, !heads.is_empty());
+    let needed = |name: &str| heads.is_empty() || !names.only_predicts().contains(&name);
     let missing = specs.iter().zip(&weights).filter(|(spec, w)| w.is_none() && needed(&spec.name));
     let missing: Vec<String> = missing.map(|(spec, _)| spec.name.clone()).collect();
     if !missing.is_empty() {
@@ -290,19 +291,19 @@ fn assign_parts(
 /// Gives zeros to what a fine-tuned model has lost, and says so. Beside a head nothing predicts tokens, and the
 /// package would wonder at a bias for that.
 fn fill_outputs(
-    family: &dyn LanguageFamily,
+    names: &dyn ForeignNames,
     specs: &[ParameterSpec],
     weights: &mut [Option<(Tensor, ParameterOrigin)>],
     has_head: bool,
 ) -> Vec<String> {
     let mut notes = Vec::new();
     for (spec, place) in specs.iter().zip(weights) {
-        let optional = family.lost_in_fine_tuning().contains(&spec.name.as_str());
+        let optional = names.lost_in_fine_tuning().contains(&spec.name.as_str());
         if !optional || place.is_some() {
             continue;
         }
         let (name, shape) = (spec.name.clone(), spec.shape.clone());
-        if has_head && family.only_predicts().contains(&name.as_str()) {
+        if has_head && names.only_predicts().contains(&name.as_str()) {
             notes.push(format!("it has no {name}, which only predicts tokens: none beside its head"));
             continue;
         }

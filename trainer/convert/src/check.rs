@@ -158,7 +158,7 @@ impl Runnable {
         let zeros = |spec: &ParameterSpec| Tensor::zeros(&spec.shape, (Kind::Float, Device::Cpu));
         let tensors = specs.iter().map(|spec| weights.remove(&spec.name).unwrap_or_else(|| zeros(spec)));
         let parameters = Parameters::from_tensors(specs.clone(), tensors.collect(), Kind::Float);
-        let model = segue_language::language(&config)?.next_token(&config, parameters);
+        let model = segue_language::next_tokens(&config)?.next_token(&config, parameters);
         Ok(Self { model, config, heads: applied.heads })
     }
 }

@@ -225,7 +225,7 @@ fn notes_on(applied: &Applied, config: &ModelConfig) -> Vec<String> {
             .collect();
         notes.push(format!("it holds {}; all is written as f32", others.join(", ")));
     }
-    notes.extend(segue_language::find(config).and_then(|family| family.closed_to_hugging_face(config)));
+    notes.extend(segue_language::names(config).and_then(|names| names.closed_to_hugging_face(config)));
     notes
 }
 

@@ -32,7 +32,7 @@ impl Sampling {
 
     /// The token that comes after `drawn` others where the next one has `log_probs`, `[vocab_size]`: a function of these,
     /// the seed and `drawn`.
-    pub(super) fn token(&self, log_probs: &[f64], drawn: u64) -> i64 {
+    pub fn token(&self, log_probs: &[f64], drawn: u64) -> i64 {
         let uniform = Stream::new(self.seed, Purpose::Sampling, &[]).uniform(drawn);
         choose(log_probs, *self, uniform) as i64
     }

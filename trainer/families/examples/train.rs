@@ -14,7 +14,7 @@ use segue_dataloader::{BuildOptions, Preset, TokenizerChoice, build};
 use segue_decode::{Generator, Sampling};
 use segue_engine::Event;
 use segue_families::MODELS;
-use segue_language::{ModelFolder, load_next_token};
+use segue_language::{ModelFolder, Writing, load_next_token};
 use segue_tokenizer::Tokenizer;
 
 const PROMPT: &str = "The ";
@@ -67,7 +67,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         names: tokenizer.vocab_size(),
         seed: 1,
     };
-    let written: Vec<i64> = Generator::new(model.as_ref(), &prompt, 16, sampling).take(100).collect();
+    let written: Vec<i64> =
+        Generator::new(Box::new(Writing::new(model.as_ref(), 1)), &prompt, 16, sampling).take(100).collect();
     println!("{PROMPT}{}", tokenizer.decode_signed(&written));
     Ok(())
 }

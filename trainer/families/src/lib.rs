@@ -5,13 +5,14 @@
 #[cfg(test)]
 mod tests;
 
+use std::path::Path;
 use std::sync::LazyLock;
 
 use segue_configs::{ModelConfig, Models};
 use segue_engine::optim;
-use segue_family::Entry;
-use segue_kernels::{TrainError, cards};
-use segue_language::{Language, LanguageFamily};
+use segue_family::parity::{Cases, Group};
+use segue_family::{Capability, Entry, Parity, Trained};
+use segue_kernels::{Compute, TrainError, cards};
 
 /// Every family, a line each. The first is what a recipe trains that names no model.
 pub static FAMILIES: [&Entry; 6] = [
@@ -32,13 +33,36 @@ pub fn named(model_type: &str) -> Option<&'static Entry> {
     FAMILIES.iter().find(|family| (family.section)().name == model_type).copied()
 }
 
-/// The family of a language model. Refuses any other, and names those.
-pub fn language(model: &ModelConfig) -> Result<&'static dyn LanguageFamily, TrainError> {
-    segue_language::language(model).map_err(|why| {
-        let languages = FAMILIES.iter().filter(|family| family.capability::<Language>().is_some());
-        let names: Vec<&str> = languages.map(|family| (family.section)().name).collect();
-        TrainError::Layout(format!("{why}\nhint: language models are: {}", names.join(", ")))
-    })
+/// A capability of the family of a model. Refuses a family without, and names those that have it.
+pub fn need<T: Capability>(model: &ModelConfig) -> Result<&'static T, TrainError> {
+    segue_family::need(model).map_err(|why| TrainError::Layout(format!("{why}\nhint: {}", those_with::<T>())))
+}
+
+/// The same of a model on disk.
+pub fn need_of<T: Capability>(model: &Trained) -> Result<&'static T, TrainError> {
+    segue_family::find(&model.config)
+        .ok_or_else(|| model.is_not(&format!("{}\nhint: {}", T::OF, those_with::<T>())))
+}
+
+/// The families with a capability: what their models are called, and the capability of each.
+pub fn with<T: Capability>() -> impl Iterator<Item = (&'static str, &'static T)> {
+    FAMILIES.iter().filter_map(|family| Some(((family.section)().name, family.capability()?)))
+}
+
+/// Advice for those who ask a family without a capability.
+fn those_with<T: Capability>() -> String {
+    let names: Vec<&str> = with::<T>().map(|(name, _)| name).collect();
+    format!("choose a model of one of these types: {}", names.join(", "))
+}
+
+/// Runs the cases of a file through the model of `folder` and compares every tensor the file holds. Names of
+/// cases and tensors are described beside the reference files. A tensor nobody recognises is an error.
+pub fn parity(folder: &Path, cases: &Path, compute: Compute) -> Result<Vec<Group>, TrainError> {
+    let model = Trained { compute, ..Trained::open(&MODELS, folder)? };
+    let Parity(compare) = need_of(&model)?;
+    let mut cases = Cases::open(cases)?.to(compute.device());
+    compare(model, &mut cases)?;
+    cases.finish()
 }
 
 /// All kernels for cards.

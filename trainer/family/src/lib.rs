@@ -1,7 +1,10 @@
 //! What a family of models is to the rest of the program: its entry in the list of families, its runs, and what they cost. It knows no
 //! family.
 
+mod capability;
 pub mod parity;
+mod question;
+mod trained;
 
 use std::any::Any;
 
@@ -10,6 +13,12 @@ use segue_configs::{Config, ModelConfig, ModelSection, ModelType};
 use segue_cost::{Choices, Cost, Held, RankMemory, Work, largest_micro_batch};
 use segue_engine::{Event, Outcome};
 use segue_kernels::{Compute, TrainError};
+
+pub use capability::{
+    Capability, Evaluations, Parity, Predicts, TextStream, Words, Writer, Writes, Written, find, need,
+};
+pub use question::{Answer, Asked, Asker, Question};
+pub use trained::Trained;
 
 /// What a family gives the program.
 pub struct Entry {
@@ -22,13 +31,13 @@ pub struct Entry {
     pub fit: fn(&mut Config) -> Result<(), TrainError>,
     /// What it trains, and what a micro-step of it takes.
     pub work: fn(&Config) -> Result<Work, TrainError>,
-    /// What it can do beyond training: values of types that the crates of these capabilities declare, one of a type at most.
+    /// What it can do beyond training, each a [`Capability`]; one of a type at most.
     pub capabilities: &'static [&'static (dyn Any + Send + Sync)],
 }
 
 impl Entry {
     /// Its capability of this type, if it has it.
-    pub fn capability<T: 'static>(&self) -> Option<&'static T> {
+    pub fn capability<T: Capability>(&self) -> Option<&'static T> {
         self.capabilities.iter().find_map(|capability| capability.downcast_ref())
     }
 }

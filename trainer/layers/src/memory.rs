@@ -46,6 +46,12 @@ impl Memory {
         self.len() == 0
     }
 
+    /// The memory of the lanes of these numbers, `[kept]` of 64 bits, in their order.
+    pub fn of_lanes(&self, lanes: &Tensor) -> Self {
+        let of = |table: &Tensor| table.index_select(0, lanes);
+        Self { layers: self.layers.iter().map(of).collect(), documents: self.documents.as_ref().map(of) }
+    }
+
     /// The last `mem_len` positions of old memory and new hidden states, cut off from the graph
     /// (Yang 2019, §2.1.3: m' is the tail of m ∘ h). `documents`: those of the new states, `[lanes, new]`,
     /// where the memory keeps marks.

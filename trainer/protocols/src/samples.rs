@@ -5,7 +5,7 @@ use segue_data_error::DataError;
 use segue_dataloader::TokenStream;
 use segue_decode::{Sampling, Texts};
 use segue_kernels::TrainError;
-use segue_language::NextToken;
+use segue_language::{NextToken, Writing};
 use segue_random::{Purpose, Stream, derive};
 
 use super::positions::scaled;
@@ -77,9 +77,10 @@ pub fn draw_samples(
         let contexts: Vec<&[i64]> = contexts.iter().map(Vec::as_slice).collect();
         let samplings = (first..).take(group.len()).map(sampling).collect();
         first += group.len() as u64;
-        for tokens in Texts::new(model, &contexts, options.segment, samplings)?.take(options.tokens) {
+        let decoder = Box::new(Writing::new(model, contexts.len()));
+        for tokens in Texts::new(decoder, &contexts, options.segment, samplings)?.take(options.tokens) {
             written += tokens.len() as u64;
-            group.iter_mut().zip(tokens).for_each(|(sample, token)| sample.continuation.push(token));
+            tokens.into_iter().for_each(|(sample, token)| group[sample].continuation.push(token));
             progress(written);
         }
     }

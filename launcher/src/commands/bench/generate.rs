@@ -3,7 +3,7 @@ use std::time::Instant;
 use clap::Args;
 use segue_decode::{Sampling, Texts};
 use segue_families::MODELS;
-use segue_language::fresh_next_token;
+use segue_language::{Writing, fresh_next_token};
 use serde_json::{Value, json};
 
 use super::peak_rss_mb;
@@ -66,9 +66,10 @@ pub fn run(args: &GenerateArgs, out: &Output) -> Result<Value, Failure> {
     let prompts = vec![&[0i64][..]; args.lanes];
     let samplings = (0..args.lanes as u64).map(|text| sampling.of_text(text)).collect();
     let bar = out.progress(args.tokens as u64, Unit::Steps, "bench");
+    let decoder = Box::new(Writing::new(model.as_ref(), args.lanes));
     let began = Instant::now();
     let mut drawn = 0;
-    for tokens in Texts::new(model.as_ref(), &prompts, args.mem_len.max(1), samplings)?.take(args.tokens) {
+    for tokens in Texts::new(decoder, &prompts, args.mem_len.max(1), samplings)?.take(args.tokens) {
         drawn += tokens.len();
         bar.set((drawn / args.lanes) as u64);
     }

@@ -5,7 +5,7 @@ use clap::{Args, ValueEnum};
 use segue_collectives::{Communicator, Slowed};
 use segue_configs::{CollectivesKind, Config, Products};
 use segue_engine::Engine;
-use segue_language::{Frequencies, build, random_batch};
+use segue_language::{Frequencies, Language, build, random_batch};
 use segue_report::median;
 use serde_json::{Value, json};
 
@@ -129,7 +129,7 @@ pub fn run(args: &StepArgs, comm: &dyn Communicator, out: &Output) -> Result<Val
     }
     overrides.extend_from_slice(&args.overrides);
     let mut config = segue_families::MODELS.load(args.config.as_deref(), &overrides)?.config;
-    segue_families::language(&config.model)?;
+    segue_families::need::<Language>(&config.model)?;
     (segue_family::of(&config.model).fit)(&mut config)?;
     if let Some(precision) = args.precision {
         let Products { precision, tf32 } = precision.into();

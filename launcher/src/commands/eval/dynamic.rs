@@ -307,7 +307,7 @@ fn rule(
         return Ok(Rule::Sgd);
     }
     let train = subject.corpus.tokens(args.statistics_from.into())?;
-    let own_context = match subject.folder.family.attends() {
+    let own_context = match subject.folder.next_tokens()?.attends() {
         true => subject.model.context().mem_len.max(0) as u64,
         false => CONTEXT,
     };

@@ -13,7 +13,7 @@ use crate::output::{Output, Unit};
 
 /// The configuration of a run that validates as `args` ask, with the model of one that was trained as `trained` says.
 pub fn config(folder: &ModelFolder, trained: &Config, args: &EvalArgs) -> Result<Config, Failure> {
-    if folder.family.attends() {
+    if folder.next_tokens()?.attends() {
         let message = "--lines is for recurrent models\nhint: evaluate without it";
         return Err(Failure::new(USAGE, message));
     }

@@ -17,17 +17,18 @@ mod walk;
 use std::iter;
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand, ValueEnum};
 use segue_collectives::Communicator;
 use segue_configs::{DocumentEnd, EvalConfig, ModelConfig};
 use segue_dataloader::{Corpus, Documents, Split, TokenStream};
 use segue_engine::Watch;
-use segue_families::language;
-use segue_language::{EvalOptions, Evaluation, ModelFolder, Objective, evaluate, load_objective};
+use segue_family::{Asked, Evaluations, Trained};
+use segue_language::{EvalOptions, Evaluation, ModelFolder, Objective, context, evaluate, load_objective};
 use serde_json::{Value, json};
 
 use self::subject::{Subject, TextArgs};
 use self::walk::TemperatureArgs;
+use super::questions::{With, ask};
 use super::{DeviceArg, at_least_one, device_of_rank, distance, length, some_length};
 use crate::failure::{BAD_CONFIG, Failure, NOT_A_NUMBER, USAGE};
 use crate::output::{Output, Unit};
@@ -52,7 +53,7 @@ const SEGMENT: usize = 128;
 )]
 pub struct EvalArgs {
     #[command(subcommand)]
-    protocol: Option<Protocol>,
+    protocol: Option<Named>,
     /// Run folder (its best model, else its newest valid checkpoint), checkpoint, or folder in Hugging Face's layout.
     #[arg(long, required = true)]
     model: Option<PathBuf>,
@@ -109,7 +110,7 @@ struct AttentionArgs {
 
 impl AttentionArgs {
     fn of(&self, model: &ModelConfig) -> Result<EvalConfig, Failure> {
-        eval_config(model, self.mem_len, self.clamp_len, self.same_length)
+        Ok(context(model, self.mem_len, self.clamp_len, self.same_length)?)
     }
 }
 
@@ -134,6 +135,69 @@ enum Protocol {
     Gates(gates::GatesArgs),
     /// Count which dependencies between tokens BERT's, XLNet's and left-to-right training cover.
     Coverage(coverage::CoverageArgs),
+}
+
+/// A way to look at a model that has a name: of text, or of one family.
+enum Named {
+    /// For models of text.
+    OfText(Protocol),
+    /// A family's own, and its options.
+    OfFamily(&'static Asked, With<OwnArgs>),
+}
+
+/// Options of an evaluation that a family declares, beside those of its own.
+#[derive(Debug, Args)]
+struct OwnArgs {
+    /// Run folder (its best model, else its newest valid checkpoint), or checkpoint.
+    #[arg(long)]
+    model: PathBuf,
+    /// libtorch threads per rank.
+    #[arg(long, default_value_t = 1, value_parser = at_least_one)]
+    threads: usize,
+    /// Where to compute.
+    #[arg(long, value_enum, default_value_t = DeviceArg::Cpu)]
+    device: DeviceArg,
+}
+
+/// All evaluations that families declare.
+pub fn declared() -> impl Iterator<Item = &'static Asked> {
+    segue_families::with::<Evaluations>().flat_map(|(_, Evaluations(all))| all.iter())
+}
+
+impl Subcommand for Named {
+    fn augment_subcommands(command: Command) -> Command {
+        declared().fold(Protocol::augment_subcommands(command), |command, asked| {
+            // What the options say of themselves is not what the command does.
+            let own = (asked.options)(OwnArgs::augment_args(Command::new(asked.name)));
+            let example = format!("Example:\n{}", asked.example);
+            command.subcommand(own.about(asked.about).after_help(example))
+        })
+    }
+
+    fn augment_subcommands_for_update(command: Command) -> Command {
+        Self::augment_subcommands(command)
+    }
+
+    fn has_subcommand(name: &str) -> bool {
+        Protocol::has_subcommand(name) || declared().any(|asked| asked.name == name)
+    }
+}
+
+impl FromArgMatches for Named {
+    fn from_arg_matches(given: &ArgMatches) -> Result<Self, clap::Error> {
+        let own = given.subcommand().and_then(|(name, given)| {
+            declared().find(|asked| asked.name == name).map(|asked| (asked, given))
+        });
+        match own {
+            Some((asked, given)) => Ok(Self::OfFamily(asked, With::of(given)?)),
+            None => Protocol::from_arg_matches(given).map(Self::OfText),
+        }
+    }
+
+    fn update_from_arg_matches(&mut self, given: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(given)?;
+        Ok(())
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
@@ -187,24 +251,42 @@ impl EvalArgs {
     /// Whether ranks share the work.
     pub fn takes_ranks(&self) -> bool {
         match &self.protocol {
-            None
-            | Some(
-                Protocol::Dynamic(_)
-                | Protocol::Temperature(_)
-                | Protocol::MonteCarlo(_)
-                | Protocol::Recovery(_)
-                | Protocol::Gates(_),
-            ) => true,
-            Some(Protocol::Sliding(_) | Protocol::Speed(_) | Protocol::Recl(_) | Protocol::Coverage(_)) => {
-                false
-            }
+            None | Some(Named::OfFamily(..)) => true,
+            Some(Named::OfText(protocol)) => protocol.takes_ranks(),
+        }
+    }
+}
+
+impl Protocol {
+    fn takes_ranks(&self) -> bool {
+        match self {
+            Self::Dynamic(_)
+            | Self::Temperature(_)
+            | Self::MonteCarlo(_)
+            | Self::Recovery(_)
+            | Self::Gates(_) => true,
+            Self::Sliding(_) | Self::Speed(_) | Self::Recl(_) | Self::Coverage(_) => false,
+        }
+    }
+
+    fn run(self, comm: &dyn Communicator, out: &Output) -> Result<Value, Failure> {
+        match self {
+            Self::Sliding(args) => sliding::run(args, out),
+            Self::Speed(args) => speed::run(args, out),
+            Self::Recl(args) => recl::run(args, out),
+            Self::Dynamic(args) => dynamic::run(args, comm, out),
+            Self::Temperature(args) => temperature::run(args, comm, out),
+            Self::MonteCarlo(args) => monte_carlo::run(args, comm, out),
+            Self::Recovery(args) => recovery::run(args, comm, out),
+            Self::Gates(args) => gates::run(args, comm, out),
+            Self::Coverage(args) => coverage::run(args, out),
         }
     }
 }
 
 /// Says what is wrong with words behind `segue eval`.
 pub fn check_words(words: &[String]) -> Result<(), String> {
-    let command = EvalArgs::augment_args(clap::Command::new("segue eval"));
+    let command = EvalArgs::augment_args(Command::new("segue eval"));
     let words = iter::once("segue eval").chain(words.iter().map(String::as_str));
     command.try_get_matches_from(words).map(drop).map_err(|error| {
         let text = error.to_string();
@@ -217,28 +299,41 @@ pub fn check_words(words: &[String]) -> Result<(), String> {
 /// Runs the protocol that is named, or evaluates a split.
 pub fn run(mut args: EvalArgs, comm: &dyn Communicator, out: &Output) -> Result<Value, Failure> {
     match (args.protocol.take(), args.model.take()) {
-        (Some(Protocol::Sliding(args)), _) => sliding::run(args, out),
-        (Some(Protocol::Speed(args)), _) => speed::run(args, out),
-        (Some(Protocol::Recl(args)), _) => recl::run(args, out),
-        (Some(Protocol::Dynamic(args)), _) => dynamic::run(args, comm, out),
-        (Some(Protocol::Temperature(args)), _) => temperature::run(args, comm, out),
-        (Some(Protocol::MonteCarlo(args)), _) => monte_carlo::run(args, comm, out),
-        (Some(Protocol::Recovery(args)), _) => recovery::run(args, comm, out),
-        (Some(Protocol::Gates(args)), _) => gates::run(args, comm, out),
-        (Some(Protocol::Coverage(args)), _) => coverage::run(args, out),
+        (Some(Named::OfText(protocol)), _) => protocol.run(comm, out),
+        (Some(Named::OfFamily(asked, given)), _) => run_own(asked, given, comm, out),
         (None, Some(model)) => run_split(&model, args, comm, out),
         (None, None) => Err(Failure::new(USAGE, "give --model")),
     }
+}
+
+/// Evaluates a model as its family declares.
+fn run_own(
+    asked: &'static Asked,
+    With { own, given }: With<OwnArgs>,
+    comm: &dyn Communicator,
+    out: &Output,
+) -> Result<Value, Failure> {
+    let compute = device_of_rank(own.device, comm, out)?;
+    segue_kernels::libtorch::set_threads(own.threads);
+    let model = Trained { compute, ..Trained::open(&segue_families::MODELS, &own.model)? };
+    let is_own = |all: &&Evaluations| all.0.iter().any(|one| std::ptr::eq(one, asked));
+    if segue_family::find::<Evaluations>(&model.config).filter(is_own).is_none() {
+        let with = segue_families::with::<Evaluations>().filter(|(_, all)| is_own(all)).map(|(name, _)| name);
+        let wanted = with.collect::<Vec<_>>().join(" or a ");
+        return Err(model.is_not(&format!("a {wanted} model")).into());
+    }
+    Ok(ask(asked, model, &given, comm, out)?.value)
 }
 
 /// Evaluates a split and prints perplexity and bits.
 fn run_split(model: &Path, args: EvalArgs, comm: &dyn Communicator, out: &Output) -> Result<Value, Failure> {
     let compute = device_of_rank(args.device, comm, out)?;
     let folder = ModelFolder { compute, ..args.text.open_folder(model, out)? };
-    if folder.family.looks_both_ways(&folder.config) {
+    let tokens = folder.next_tokens()?;
+    if tokens.looks_both_ways(&folder.config) {
         return pairs::run(folder, model, &args, comm, out);
     }
-    if !folder.family.reads_context_again() {
+    if !tokens.reads_context_again() {
         args.refuse_context()?;
     }
     let config = folder.training_config(model, &[])?;
@@ -375,40 +470,4 @@ pub fn check_tokenizer(folder: &ModelFolder, corpus: &Corpus, out: &Output) -> R
         folder.path.display()
     );
     Err(Failure::new(BAD_CONFIG, message))
-}
-
-/// Context of attention: the command's options, else the model's own.
-pub fn eval_config(
-    model: &ModelConfig,
-    mem_len: Option<usize>,
-    clamp_len: Option<i64>,
-    same_length: bool,
-) -> Result<EvalConfig, Failure> {
-    let refuse = |message: &str| Err(Failure::new(USAGE, message));
-    let family = language(model)?;
-    let looks_elsewhere =
-        same_length || clamp_len.is_some() || mem_len.is_some_and(|positions| positions > 1);
-    if looks_elsewhere && !family.attends() {
-        return refuse(
-            "--same-length, --clamp-len and a --mem-len above 1 are of attention, which this model has not\nhint: --mem-len 0 \
-             begins each segment without a state",
-        );
-    }
-    if same_length && family.looks_both_ways(model) {
-        return refuse(
-            "same-length attention needs a model that attends to the left only, and this one attends \
-             to both sides",
-        );
-    }
-    let own = family.same_length(model);
-    let same_length = same_length || own;
-    if same_length && mem_len.unwrap_or(model.mem_len()) == 0 {
-        return refuse("same-length attention needs a memory of at least 1");
-    }
-    Ok(EvalConfig {
-        mem_len: mem_len.map_or(-1, |n| n as i64),
-        clamp_len: clamp_len.unwrap_or(0),
-        same_length,
-        ..Default::default()
-    })
 }

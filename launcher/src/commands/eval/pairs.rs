@@ -7,7 +7,7 @@ use segue_collectives::Communicator;
 use segue_configs::Config;
 use segue_dataloader::{Corpus, Split};
 use segue_engine::Watch;
-use segue_language::{ModelFolder, PairValidation, Sources, load_objective};
+use segue_language::{ModelFolder, PairValidation, Sources, context, load_objective};
 use serde_json::{Value, json};
 
 use super::{DocumentEndName, EvalArgs, check_tokenizer};
@@ -66,7 +66,7 @@ pub fn run(
 ) -> Result<Value, Failure> {
     refuse_stream_options(args)?;
     let mut config = folder.training_config(named, &args.pairs.all_overrides())?;
-    super::eval_config(&config.model, args.attention.mem_len, args.attention.clamp_len, false)?;
+    context(&config.model, args.attention.mem_len, args.attention.clamp_len, false)?;
     config.eval.lanes = args.lanes.unwrap_or(config.eval.lanes);
     config.eval.mem_len = args.attention.mem_len.map_or(config.eval.mem_len, |n| n as i64);
     config.eval.clamp_len = args.attention.clamp_len.unwrap_or(config.eval.clamp_len);

@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use segue_configs::ModelConfig;
-use segue_language::{NextToken, fresh_next_token, load_next_token};
+use segue_language::{NextToken, NextTokens, fresh_next_token, load_next_token};
 use segue_protocols::{SpeedOptions, SpeedPoint, SpeedReport, THESIS_RATIOS, speed};
 use segue_report::{LineChart, Point, Series};
 use serde_json::{Value, json};
@@ -61,7 +61,7 @@ pub fn run(args: SpeedArgs, out: &Output) -> Result<Value, Failure> {
     segue_kernels::libtorch::keep_freed_memory();
     let folder = args.output.as_deref().map(|path| ResultFolder::of_output(path, args.force)).transpose()?;
     let (config, mut model) = model(&args, out)?;
-    if !segue_families::language(&config)?.attends() {
+    if !segue_families::need::<NextTokens>(&config)?.0.attends() {
         let message = "the time per token is compared over lengths of attention, which this model has not";
         return Err(Failure::new(USAGE, message));
     }

@@ -4,15 +4,19 @@ use std::io::{self, Write};
 
 use segue_cluster::signals::Interruption;
 use segue_decode::{Generator, Sampling};
-use segue_language::NextToken;
-use segue_tokenizer::{TextStream, Tokenizer, TokenizerKind};
+use segue_family::Writer;
 
 use super::SEGMENT;
 use super::lines::{Line, Lines};
 
-const HELP: &str = "\
+const REMEMBERS: &str = "\
 Type text; the model reads it and writes on. It remembers what was read and written before.
   /reset          forget everything
+";
+const FORGETS: &str = "\
+Type text; the model reads it and writes its answer. It remembers nothing of it.
+";
+const HELP: &str = "\
   /tokens N       write N tokens after each line
   /top-k K        choose among the K most probable tokens, 0 for all
   /temperature T  below 1 sharper, above 1 flatter, 0 always the most probable token
@@ -23,8 +27,7 @@ Ctrl-C stops the model's writing.
 
 /// What the model has read so far, and how it goes on.
 pub struct Session<'a> {
-    model: &'a dyn NextToken,
-    tokenizer: &'a Tokenizer,
+    writer: &'a dyn Writer,
     sampling: Sampling,
     tokens: usize,
     interruption: Interruption,
@@ -47,13 +50,12 @@ enum Request<'a> {
 impl<'a> Session<'a> {
     /// A session that has read nothing. `interruption` stops its writing.
     pub fn new(
-        model: &'a dyn NextToken,
-        tokenizer: &'a Tokenizer,
+        writer: &'a dyn Writer,
         sampling: Sampling,
         tokens: usize,
         interruption: Interruption,
     ) -> Self {
-        Self { model, tokenizer, sampling, tokens, interruption, generator: None }
+        Self { writer, sampling, tokens, interruption, generator: None }
     }
 
     /// Answers lines of `input` on `output` until it ends or `/quit`.
@@ -69,7 +71,10 @@ impl<'a> Session<'a> {
             };
             match request(&line) {
                 Request::Quit => return Ok(()),
-                Request::Help => write!(output, "{HELP}")?,
+                Request::Help => {
+                    let head = if self.writer.remembers() { REMEMBERS } else { FORGETS };
+                    write!(output, "{head}{HELP}")?;
+                }
                 Request::Wrong(why) => writeln!(output, "{why}")?,
                 Request::Reset => self.generator = None,
                 Request::Tokens(tokens) => self.tokens = tokens,
@@ -90,35 +95,32 @@ impl<'a> Session<'a> {
     /// Reads a line and writes on from it, token by token, until it is interrupted.
     fn go_on(&mut self, text: &str, output: &mut impl Write) -> io::Result<()> {
         let task = self.interruption.begin();
-        let ids = self.line_ids(text);
-        let signed: Vec<i64> = ids.iter().map(|&id| i64::from(id)).collect();
-        match &mut self.generator {
-            Some(generator) => generator.read(&signed, SEGMENT),
-            None => self.generator = Some(Generator::new(self.model, &signed, SEGMENT, self.sampling)),
-        }
-        let mut stream = TextStream::new(self.tokenizer, ids);
+        let before = self.generator.take();
+        let before = before.filter(|before| self.writer.remembers() && !before.has_ended());
+        let ids = match self.writer.encode_line(text, before.is_some()) {
+            Ok(ids) => ids,
+            Err(why) => {
+                self.generator = before;
+                return writeln!(output, "{why}");
+            }
+        };
+        self.generator = Some(match before {
+            Some(mut generator) => {
+                generator.read(&ids, SEGMENT);
+                generator
+            }
+            None => Generator::new(self.writer.decoder(1), &ids, SEGMENT, self.sampling)
+                .ending_with(self.writer.end()),
+        });
+        let mut stream = self.writer.stream(&ids);
         let mut tokens = self.generator.iter_mut().flatten().take(self.tokens);
         while !task.is_interrupted()
             && let Some(token) = tokens.next()
         {
-            write!(output, "{}", stream.push(token as u32))?;
+            write!(output, "{}", stream.push(token))?;
             output.flush()?;
         }
         writeln!(output, "{}", stream.rest())
-    }
-
-    /// The ids of a typed line. To a word model a line begins after an end of line; no model can start from nothing.
-    fn line_ids(&self, text: &str) -> Vec<u32> {
-        let mut ids = Vec::new();
-        let eos = self.tokenizer.eos_id();
-        if self.tokenizer.kind() == TokenizerKind::Word {
-            ids.extend(eos);
-        }
-        self.tokenizer.encode(text, &mut ids);
-        if ids.is_empty() && self.generator.is_none() {
-            ids.push(eos.unwrap_or(0));
-        }
-        ids
     }
 }
 
@@ -149,7 +151,8 @@ fn request(line: &str) -> Request<'_> {
 #[cfg(test)]
 mod tests {
     use segue_configs::{MemoryStart, ModelConfig};
-    use segue_language::fresh_next_token;
+    use segue_language::{NextToken, TextWriter, Writing, fresh_next_token};
+    use segue_tokenizer::Tokenizer;
     use segue_transfo_xl::TransfoXlConfig;
     use segue_xlnet::XlnetConfig;
 
@@ -199,21 +202,25 @@ mod tests {
         })
     }
 
-    fn converse_with(model: &dyn NextToken, input: &str) -> String {
-        let (tokenizer, mut output) = (Tokenizer::bytes(), Vec::new());
-        let mut session = Session::new(model, &tokenizer, GREEDY, 5, Interruption::install().unwrap());
+    fn converse_with(model: Box<dyn NextToken>, input: &str) -> String {
+        let writer = TextWriter { model, tokenizer: Tokenizer::bytes(), notes: Vec::new() };
+        let mut output = Vec::new();
+        let mut session = Session::new(&writer, GREEDY, 5, Interruption::install().unwrap());
         session.converse(PlainLines::new(input.as_bytes()), &mut output).unwrap();
         String::from_utf8(output).unwrap()
     }
 
     fn converse(input: &str) -> String {
-        converse_with(model().as_ref(), input)
+        converse_with(model(), input)
     }
 
     /// What a model writes after the bytes of `text`.
     fn continuation_by(model: &dyn NextToken, text: &str, tokens: usize) -> Vec<u32> {
         let ids: Vec<i64> = text.bytes().map(i64::from).collect();
-        Generator::new(model, &ids, SEGMENT, GREEDY).take(tokens).map(|id| id as u32).collect()
+        Generator::new(Box::new(Writing::new(model, 1)), &ids, SEGMENT, GREEDY)
+            .take(tokens)
+            .map(|id| id as u32)
+            .collect()
     }
 
     fn continuation(text: &str, tokens: usize) -> Vec<u32> {
@@ -222,16 +229,17 @@ mod tests {
 
     #[test]
     fn memory_goes_on_from_line_to_line_until_it_is_reset() {
-        for model in [model(), xlnet()] {
+        for fresh in [model, xlnet] {
+            let model = fresh();
             let continuation = |text: &str| continuation_by(model.as_ref(), text, 5);
             let first = continuation("ab");
             let bytes = Tokenizer::bytes();
             let so_far = format!("ab{}cd", bytes.decode(&first));
             let (one, two) = (bytes.decode(&first), bytes.decode(&continuation(&so_far)));
-            let told = |input| converse_with(model.as_ref(), input);
+            let told = |input| converse_with(fresh(), input);
             assert_eq!(told("ab\ncd\n/quit\n"), format!("> {one}\n> {two}\n> "));
-            let fresh = bytes.decode(&continuation("cd"));
-            assert_eq!(told("ab\n/reset\ncd\n"), format!("> {one}\n> > {fresh}\n> \n"));
+            let anew = bytes.decode(&continuation("cd"));
+            assert_eq!(told("ab\n/reset\ncd\n"), format!("> {one}\n> > {anew}\n> \n"));
         }
     }
 

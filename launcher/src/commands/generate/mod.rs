@@ -11,19 +11,16 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use segue_cluster::signals::Interruption;
 use segue_collectives::local::Local;
+use segue_configs::counted;
 use segue_configs::exit_code::of_read;
-use segue_configs::{ModelConfig, counted};
 use segue_decode::{Generator, Sampling};
-use segue_families::language;
-use segue_language::{ModelFolder, NextToken, load_next_token};
-use segue_tokenizer::{Tokenizer, TokenizerKind};
+use segue_family::{Trained, Writer, Writes};
 use serde_json::{Value, json};
 
 use self::interactive::Session;
 use self::lines::{LineEditor, PlainLines, takes_keys};
 use self::sampling::SamplingArgs;
-use super::eval::eval_config;
-use super::{DeviceArg, at_least_one, device_of_rank, length, open_model};
+use super::{DeviceArg, at_least_one, device_of_rank, length};
 use crate::failure::{BAD_DATA, Failure, INTERRUPTED, IO_FAILED, USAGE};
 use crate::output::{Output, Unit};
 
@@ -51,7 +48,7 @@ pub struct GenerateArgs {
     /// Text to continue; an empty one starts from the end-of-sentence token [default: stdin].
     #[arg(long)]
     prompt: Option<String>,
-    /// Number of tokens to generate; the text does not end by itself.
+    /// Number of tokens to generate, at most; the text of a language model does not end by itself.
     #[arg(long, default_value_t = 100, value_parser = length)]
     tokens: usize,
     #[command(flatten)]
@@ -86,39 +83,22 @@ pub fn run(mut args: GenerateArgs, quiet: bool, out: &Output) -> Result<Value, F
 fn run_prompt(folder: &Path, args: GenerateArgs, quiet: bool, out: &Output) -> Result<Value, Failure> {
     let compute = device_of_rank(args.device, &Local, out)?;
     segue_kernels::libtorch::set_threads(args.threads);
-    let folder = ModelFolder { compute, ..open_model(folder, out)? };
-    let tokenizer = folder.tokenizer()?;
-    let sampling = args.sampling.sampling(&tokenizer)?;
-    let mut model = load_next_token(&folder)?;
-    model.look(&eval_config(&folder.config, memory(&folder.config, args.mem_len)?, None, false)?);
+    args.sampling.check()?;
+    let mut model = Trained { compute, ..Trained::open(&segue_families::MODELS, folder)? };
+    std::mem::take(&mut model.notes).iter().for_each(|note| out.line(note));
+    let Writes(open) = segue_families::need_of(&model)?;
+    let writer = open(model, args.mem_len)?;
+    writer.notes().iter().for_each(|note| out.line(note));
+    let sampling = args.sampling.sampling(writer.names(), writer.unknown());
     if args.prompt.is_none() && std::io::stdin().is_terminal() {
-        return converse(model.as_ref(), &tokenizer, sampling, args.tokens, quiet);
+        return converse(writer.as_ref(), sampling, args.tokens, quiet);
     }
     let prompt = prompt(&args)?;
-    continue_prompt(&prompt, model.as_ref(), &tokenizer, sampling, args.tokens, quiet, out)
-}
-
-/// Positions of memory to write with; `None` for the model's. Refuses a model without, where nothing is
-/// given: text is read and written a token at a time.
-fn memory(model: &ModelConfig, given: Option<usize>) -> Result<Option<usize>, Failure> {
-    let found = given.or(language(model)?.usual_memory(model));
-    if found.is_none() && model.mem_len() == 0 {
-        let message = "the model has no memory, and would go on from its last token alone";
-        let hint =
-            "hint: --mem-len N lets it see N tokens before: as many as the segment that it was trained on";
-        return Err(Failure::new(USAGE, format!("{message}\n{hint}")));
-    }
-    Ok(found)
+    continue_prompt(&prompt, writer.as_ref(), sampling, args.tokens, quiet, out)
 }
 
 /// Answers lines from the terminal until it is told to end.
-fn converse(
-    model: &dyn NextToken,
-    tokenizer: &Tokenizer,
-    sampling: Sampling,
-    tokens: usize,
-    quiet: bool,
-) -> Result<Value, Failure> {
+fn converse(writer: &dyn Writer, sampling: Sampling, tokens: usize, quiet: bool) -> Result<Value, Failure> {
     if quiet {
         return Err(Failure::new(USAGE, "there is no prompt\nhint: add --prompt TEXT, or pass it on stdin"));
     }
@@ -129,7 +109,7 @@ fn converse(
         true => Interruption::install()?.spare(),
         false => Interruption::install()?,
     };
-    let mut session = Session::new(model, tokenizer, sampling, tokens, interruption);
+    let mut session = Session::new(writer, sampling, tokens, interruption);
     // An editor would write its control characters to a file or a pipe.
     let talked = match output.is_terminal() {
         true => LineEditor::new().and_then(|input| session.converse(input, output.lock())),
@@ -142,46 +122,43 @@ fn converse(
 /// Writes the text to stdout, unless it is to be in the result alone.
 fn continue_prompt(
     prompt: &str,
-    model: &dyn NextToken,
-    tokenizer: &Tokenizer,
+    writer: &dyn Writer,
     sampling: Sampling,
     tokens: usize,
     quiet: bool,
     out: &Output,
 ) -> Result<Value, Failure> {
-    let mut ids = Vec::new();
-    tokenizer.encode(prompt, &mut ids);
-    if ids.is_empty() {
-        ids.push(tokenizer.eos_id().unwrap_or(0));
-    }
-    let context: Vec<i64> = ids.iter().map(|&id| i64::from(id)).collect();
+    let ids = writer.encode(prompt)?;
     let task = Interruption::install()?.begin();
     let bar = out.progress(tokens as u64, Unit::Steps, "generate");
     let mut written = Vec::new();
-    let mut drawn = Generator::new(model, &context, SEGMENT, sampling).take(tokens);
+    let drawn = Generator::new(writer.decoder(1), &ids, SEGMENT, sampling).ending_with(writer.end());
+    let mut drawn = drawn.take(tokens);
     while !task.is_interrupted()
         && let Some(token) = drawn.next()
     {
-        written.push(token as u32);
+        written.push(token);
         bar.set(written.len() as u64);
     }
     drop(bar);
-    let stopped = written.len() < tokens;
+    let stopped = is_cut_off(&written, tokens, writer.end());
     if stopped {
         out.line(&format!("stopped after {} of {tokens}", counted(written.len(), "token")));
     }
-    let whole = tokenizer.decode(&[ids.as_slice(), written.as_slice()].concat());
-    let text = match tokenizer.kind() {
-        // Decoded by itself it would lose the space before its first word.
-        TokenizerKind::SentencePiece => whole.strip_prefix(&tokenizer.decode(&ids)).map(String::from),
-        _ => None,
-    };
-    let text = text.unwrap_or_else(|| tokenizer.decode(&written));
+    let told = writer.decode(&ids, &written);
     if !quiet {
-        print(&whole)?;
+        print(&told.whole)?;
     }
     let code = if stopped { INTERRUPTED } else { 0 };
-    Ok(json!({ "prompt": prompt, "text": text, "tokens": written, "seed": sampling.seed, "exit_code": code }))
+    Ok(
+        json!({ "prompt": prompt, "text": told.text, "tokens": written, "seed": sampling.seed, "exit_code": code }),
+    )
+}
+
+/// Whether a text has neither come to its end nor to its most tokens.
+fn is_cut_off(written: &[i64], most: usize, end: Option<i64>) -> bool {
+    let has_ended = end.is_some() && written.last().copied() == end;
+    written.len() < most && !has_ended
 }
 
 /// Text for people, alone on stdout.
@@ -205,4 +182,15 @@ fn prompt(args: &GenerateArgs) -> Result<String, Failure> {
             format!("{message}\nhint: convert it, for instance with `iconv -f LATIN1 -t UTF-8`"),
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_cut_off_that_has_neither_ended_nor_all_its_tokens() {
+        assert!(is_cut_off(&[], 3, None) && is_cut_off(&[], 3, Some(9)) && is_cut_off(&[1, 2], 3, Some(9)));
+        assert!(!is_cut_off(&[1, 2, 3], 3, None) && !is_cut_off(&[1, 9], 3, Some(9)));
+    }
 }

@@ -2,13 +2,13 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use clap::Args;
+use segue_language::{context, writing_memory};
 use segue_protocols::{Sample, SampleOptions, draw_samples};
 use segue_tokenizer::{Tokenizer, TokenizerKind, detokenize, detokenize_after};
 use serde_json::{Value, json};
 
 use super::SEGMENT;
 use super::sampling::SamplingArgs;
-use crate::commands::eval::eval_config;
 use crate::commands::eval::subject::SubjectArgs;
 use crate::commands::{at_least_one, distance, length, some_length};
 use crate::failure::Failure;
@@ -62,10 +62,11 @@ struct SampleText {
 
 /// Draws samples, shows them beside what really follows, and writes them down where asked.
 pub fn run(args: SamplesArgs, quiet: bool, out: &Output) -> Result<Value, Failure> {
+    args.sampling.check()?;
     let folder = args.output.as_deref().map(|path| ResultFolder::of_output(path, args.force)).transpose()?;
     let mut subject = args.subject.open(out)?;
     let model = &subject.folder.config;
-    let eval = eval_config(model, super::memory(model, args.mem_len)?, args.clamp_len, false)?;
+    let eval = context(model, writing_memory(model, args.mem_len)?, args.clamp_len, false)?;
     subject.model.look(&eval);
     let tokenizer = subject.corpus.tokenizer()?;
     let options = SampleOptions {
@@ -74,7 +75,7 @@ pub fn run(args: SamplesArgs, quiet: bool, out: &Output) -> Result<Value, Failur
         tokens: args.tokens,
         lanes: args.lanes,
         segment: SEGMENT,
-        sampling: args.sampling.sampling(&tokenizer)?,
+        sampling: args.sampling.sampling(tokenizer.vocab_size(), tokenizer.unk_id().map(i64::from)),
     };
     let bar = out.progress(args.samples.saturating_mul(args.tokens as u64), Unit::Steps, "generate");
     let samples = draw_samples(subject.model.as_ref(), &subject.stream, &options, |done| bar.set(done))?;

@@ -1,6 +1,5 @@
 use clap::Args;
 use segue_decode::Sampling;
-use segue_tokenizer::Tokenizer;
 
 use crate::failure::{Failure, USAGE};
 
@@ -30,7 +29,7 @@ pub struct SamplingArgs {
 
 impl SamplingArgs {
     /// Checks the ranges.
-    pub fn sampling(&self, tokenizer: &Tokenizer) -> Result<Sampling, Failure> {
+    pub fn check(&self) -> Result<(), Failure> {
         if !(self.temperature.is_finite() && self.temperature >= 0.0) {
             return Err(Failure::new(
                 USAGE,
@@ -49,14 +48,19 @@ impl SamplingArgs {
         if !(self.eta >= 0.0 && self.eta < 1.0) {
             return Err(Failure::new(USAGE, "--eta must lie in [0, 1)\nhint: 0.0003 to 0.004 are usual"));
         }
-        Ok(Sampling {
+        Ok(())
+    }
+
+    /// Chooses among the first `names` tokens; `unknown` is none of them unless it is allowed.
+    pub fn sampling(&self, names: usize, unknown: Option<i64>) -> Sampling {
+        Sampling {
             top_k: self.top_k,
             top_p: self.top_p,
             eta: self.eta,
             temperature: self.temperature,
-            exclude: if self.allow_unknown { None } else { tokenizer.unk_id().map(i64::from) },
-            names: tokenizer.vocab_size(),
+            exclude: if self.allow_unknown { None } else { unknown },
+            names,
             seed: self.seed,
-        })
+        }
     }
 }

@@ -8,6 +8,7 @@ use segue_cluster::pool::Runner;
 use segue_configs::Config;
 use segue_configs::sweep::{Cell, Evaluation, OF_PASSES, Protocol, Sweep};
 use segue_dataloader::Corpus;
+use segue_language::Language;
 use segue_report::PARAMETERS;
 use serde_json::{Value, json};
 
@@ -56,7 +57,7 @@ pub fn all(sweep: &Sweep, output: &Path) -> Result<Vec<Job>, Failure> {
             let config = sweep.config_of(description, seed)?;
             // What `segue eval` evaluates are perplexities.
             if is_evaluated(description) {
-                segue_families::language(&config.model)?;
+                segue_families::need::<Language>(&config.model)?;
             }
             let splits = splits(description);
             let data = match fingerprints.entry((read_by(&config), splits)) {

@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 use segue_data_error::DataError;
 use segue_foreign::{Bundle, ElementType, RawTensor, View};
 use segue_kernels::TrainError;
-use segue_language::Language;
+use segue_language::Names;
 use segue_tokenizer::{TOKENIZER_FILE, Tokenizer};
 use serde_json::{Map, Value};
 use tch::{Kind, Tensor};
@@ -134,8 +134,8 @@ impl Source {
 /// A vocabulary file of a source of this configuration.
 pub fn import_vocabulary(path: &Path, config: &Map<String, Value>) -> Result<Tokenizer, DataError> {
     let named = config.get("model_type").and_then(Value::as_str).and_then(segue_families::named);
-    match named.and_then(|family| family.capability::<Language>()) {
-        Some(Language(family)) => family.import_vocabulary(path),
+    match named.and_then(|family| family.capability::<Names>()) {
+        Some(Names(names)) => names.import_vocabulary(path),
         None => Tokenizer::import(path),
     }
 }

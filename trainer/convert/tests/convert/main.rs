@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use segue_convert::{Conversion, ConvertOptions, Target, check_text, convert, inspect};
 use segue_engine::checkpoint::read_tensors;
+use segue_families::parity;
 use segue_foreign::Bundle;
 use segue_kernels::TrainError;
 use segue_language::ModelFolder;
-use segue_language::parity;
 use tempfile::TempDir;
 
 const SHARED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared");
@@ -74,9 +74,7 @@ const CASES: [(&str, &str, Fates); 11] = [
 fn converted_models_compute_what_the_other_packages_compute() {
     for (source, cases, fates) in CASES {
         let (_dir, target, made) = converted(&fixture(source));
-        for group in
-            parity(&segue_families::MODELS, &target, &fixture(cases), segue_kernels::Compute::CPU).unwrap()
-        {
+        for group in parity(&target, &fixture(cases), segue_kernels::Compute::CPU).unwrap() {
             assert!(group.holds(), "{source}: {group:?}");
         }
         for (fate, expected) in fates {

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use proptest::prelude::*;
 use segue_convert::{Conversion, ConvertOptions, RecurrentLayout, Target, check_text, convert, inspect};
 use segue_engine::checkpoint::read_tensors;
+use segue_families::parity;
 use segue_foreign::{NamedTensor, TorchFile};
 use segue_kernels::TrainError;
-use segue_language::parity;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -127,12 +127,7 @@ fn file(name: &str) -> PathBuf {
 /// parameters to 1e-4.
 fn computes_what_its_numbers_say((name, layout, facts): Case, segments: usize) {
     let (_dir, target, made) = converted(&file(name));
-    let groups = parity(
-        &segue_families::MODELS,
-        &target,
-        &fixture(&format!("{name}.cases.safetensors")),
-        segue_kernels::Compute::CPU,
-    );
+    let groups = parity(&target, &fixture(&format!("{name}.cases.safetensors")), segue_kernels::Compute::CPU);
     let groups = groups.unwrap_or_else(|e| panic!("{name}: {e}"));
     assert_eq!(
         groups.len(),

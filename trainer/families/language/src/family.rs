@@ -1,11 +1,11 @@
-//! What a language model gives the program past its training: files of other programs, heads, protocols.
+//! What a family of language models gives the program, by capability: what is trained, the next token, encoders under heads, names of other programs.
 
 use std::path::Path;
 
 use segue_configs::{Config, ModelConfig};
 use segue_cost::{MicroStep, Role};
 use segue_data_error::DataError;
-use segue_family::parity::Cases;
+use segue_family::{Capability, find, need};
 use segue_kernels::{ParameterSpec, Parameters, TrainError};
 use segue_layers::{HeadConfig, WordVectors};
 use segue_tokenizer::Tokenizer;
@@ -13,12 +13,11 @@ use serde_json::Value;
 use tch::Tensor;
 
 use super::encoder::Encoder;
-use super::folder::ModelFolder;
 use super::next_token::NextToken;
 use super::objective::Objective;
 
-/// A kind of language model. `model` is always a section of its own type.
-pub trait LanguageFamily: Sync {
+/// A kind of language model: what is trained. `model` is always a section of its own type.
+pub trait TextModel: Sync {
     /// Every parameter of the model, in the order of the forward pass, without making them.
     fn specs(&self, model: &ModelConfig) -> Vec<ParameterSpec>;
 
@@ -27,6 +26,82 @@ pub trait LanguageFamily: Sync {
         self.specs(&config.model)
     }
 
+    /// The configured objective over parameters that it takes as its own, which hold
+    /// [`TextModel::trained_specs`].
+    fn objective_over(&self, config: &Config, parameters: Parameters) -> Box<dyn Objective>;
+
+    /// What the trained parameter `name` is for.
+    fn role(&self, name: &str) -> Role;
+
+    /// Names of the parameters whose rows score words, in the order of these.
+    fn scoring_tables(&self, model: &ModelConfig) -> Vec<String>;
+
+    /// What one micro-step of training costs.
+    fn micro_step(&self, config: &Config) -> MicroStep;
+}
+
+/// A kind of language model that tells the next token: what scores, writes and is evaluated on text.
+pub trait PredictsTokens: TextModel {
+    /// Over parameters that hold [`TextModel::specs`], the model from left to right.
+    fn next_token(&self, model: &ModelConfig, parameters: Parameters) -> Box<dyn NextToken>;
+
+    /// Whether a position sees those after it.
+    fn looks_both_ways(&self, model: &ModelConfig) -> bool {
+        let _ = model;
+        false
+    }
+
+    /// Whether it has attention, which may look farther or less far than in training.
+    fn attends(&self) -> bool {
+        true
+    }
+
+    /// Whether it can read the end of a segment again as context of the next, and hide documents from each other.
+    fn reads_context_again(&self) -> bool {
+        false
+    }
+
+    /// Memory to write with where the model's own configuration has none.
+    fn usual_memory(&self, model: &ModelConfig) -> Option<usize> {
+        let _ = model;
+        None
+    }
+
+    /// Whether queries all see the same number of keys, where the command line does not say.
+    fn same_length(&self, model: &ModelConfig) -> bool;
+}
+
+/// A kind of language model that encodes whole sequences, for heads to sit on.
+pub trait Encodes: TextModel {
+    /// The parameters that an encoder of whole sequences is made of.
+    fn encoder_specs(&self, model: &ModelConfig) -> Vec<ParameterSpec> {
+        self.specs(model)
+    }
+
+    /// The model as an encoder of whole sequences, over parameters that hold [`Encodes::encoder_specs`].
+    fn encoder(&self, model: &ModelConfig, parameters: &Parameters) -> Box<dyn Encoder>;
+
+    /// Whether every token of a sequence that is encoded as a whole sees every other.
+    fn encodes_both_ways(&self) -> bool {
+        false
+    }
+
+    /// What heads have to know of the model they sit on.
+    fn head(&self, model: &ModelConfig) -> HeadConfig;
+
+    /// The vectors of words over parameters that hold [`Encodes::word_specs`].
+    fn words(&self, model: &ModelConfig, parameters: &Parameters) -> WordVectors;
+
+    /// The parameters of the model that its word vectors are made of.
+    fn word_specs(&self, model: &ModelConfig) -> Vec<ParameterSpec> {
+        let mut specs = self.specs(model);
+        specs.retain(|spec| spec.name.starts_with(WORDS));
+        specs
+    }
+}
+
+/// A kind of language model that other programs know too: Hugging Face's names, classes and files.
+pub trait ForeignNames: Sync {
     /// Names under which Hugging Face also stores a parameter: `(its name, ours)`.
     fn aliases(&self, model: &ModelConfig) -> Vec<(String, String)>;
 
@@ -78,115 +153,75 @@ pub trait LanguageFamily: Sync {
         Value::Object(Default::default())
     }
 
-    /// The configured objective over parameters that it takes as its own, which hold
-    /// [`LanguageFamily::trained_specs`].
-    fn objective_over(&self, config: &Config, parameters: Parameters) -> Box<dyn Objective>;
-
-    /// Over parameters that hold [`LanguageFamily::specs`], the model from left to right.
-    fn next_token(&self, model: &ModelConfig, parameters: Parameters) -> Box<dyn NextToken>;
-
-    /// What heads have to know of the model they sit on.
-    fn head(&self, model: &ModelConfig) -> HeadConfig;
-
-    /// The vectors of words over parameters that hold [`LanguageFamily::word_specs`].
-    fn words(&self, model: &ModelConfig, parameters: &Parameters) -> WordVectors;
-
-    /// The parameters of the model that its word vectors are made of.
-    fn word_specs(&self, model: &ModelConfig) -> Vec<ParameterSpec> {
-        let mut specs = self.specs(model);
-        specs.retain(|spec| spec.name.starts_with(WORDS));
-        specs
-    }
-
-    /// What the trained parameter `name` is for.
-    fn role(&self, name: &str) -> Role;
-
-    /// Names of the parameters whose rows score words, in the order of these.
-    fn scoring_tables(&self, model: &ModelConfig) -> Vec<String>;
-
-    /// The parameters that an encoder of whole sequences is made of.
-    fn encoder_specs(&self, model: &ModelConfig) -> Vec<ParameterSpec> {
-        self.specs(model)
-    }
-
-    /// The model as an encoder of whole sequences, over parameters that hold [`LanguageFamily::encoder_specs`].
-    fn encoder(&self, model: &ModelConfig, parameters: &Parameters) -> Box<dyn Encoder>;
-
     /// Hugging Face's name for a class of the model with a head, such as `ForTokenClassification`; `None` where its
     /// package has none.
     fn hugging_face_class(&self, head: &str) -> Option<String> {
         let _ = head;
         None
     }
-
-    /// Whether every token of a sequence that is encoded as a whole sees every other.
-    fn encodes_both_ways(&self) -> bool {
-        false
-    }
-
-    /// Whether a position sees those after it.
-    fn looks_both_ways(&self, model: &ModelConfig) -> bool {
-        let _ = model;
-        false
-    }
-
-    /// Whether it has attention, which may look farther or less far than in training.
-    fn attends(&self) -> bool {
-        true
-    }
-
-    /// Whether it can read the end of a segment again as context of the next, and hide documents from each other.
-    fn reads_context_again(&self) -> bool {
-        false
-    }
-
-    /// Memory to write with where the model's own configuration has none.
-    fn usual_memory(&self, model: &ModelConfig) -> Option<usize> {
-        let _ = model;
-        None
-    }
-
-    /// Whether queries all see the same number of keys, where the command line does not say.
-    fn same_length(&self, model: &ModelConfig) -> bool;
-
-    /// What one micro-step of training costs.
-    fn micro_step(&self, config: &Config) -> MicroStep;
-
-    /// Compares the model of `folder` with the cases of a file.
-    fn parity(&self, folder: &ModelFolder, cases: &mut Cases) -> Result<(), TrainError>;
 }
 
-/// The capability of a family of language models.
-pub struct Language(pub &'static dyn LanguageFamily);
+/// Families of language models.
+pub struct Language(pub &'static dyn TextModel);
 
-/// The family of a language model; `None` of another.
-pub fn find(model: &ModelConfig) -> Option<&'static dyn LanguageFamily> {
-    segue_family::of(model).capability::<Language>().map(|language| language.0)
+impl Capability for Language {
+    const OF: &'static str = "a language model";
+}
+
+/// Those whose models tell the next token.
+pub struct NextTokens(pub &'static dyn PredictsTokens);
+
+impl Capability for NextTokens {
+    const OF: &'static str = "a model that tells the next token";
+}
+
+/// Those whose models encode sequences.
+pub struct Encoders(pub &'static dyn Encodes);
+
+impl Capability for Encoders {
+    const OF: &'static str = "a model that encodes sequences";
+}
+
+/// Those whose models other programs know.
+pub struct Names(pub &'static dyn ForeignNames);
+
+impl Capability for Names {
+    const OF: &'static str = "a model that other programs know";
 }
 
 /// The family of a language model. Refuses any other.
-pub fn language(model: &ModelConfig) -> Result<&'static dyn LanguageFamily, TrainError> {
-    find(model).ok_or_else(|| {
-        TrainError::Layout(format!(
-            "model.model_type is `{}`, and this command needs a language model",
-            model.model_type()
-        ))
-    })
+pub fn language(model: &ModelConfig) -> Result<&'static dyn TextModel, TrainError> {
+    need::<Language>(model).map(|language| language.0)
+}
+
+/// The family of a model of the next token. Refuses any other.
+pub fn next_tokens(model: &ModelConfig) -> Result<&'static dyn PredictsTokens, TrainError> {
+    need::<NextTokens>(model).map(|tokens| tokens.0)
+}
+
+/// The family of a model that encodes sequences. Refuses any other.
+pub fn encoders(model: &ModelConfig) -> Result<&'static dyn Encodes, TrainError> {
+    need::<Encoders>(model).map(|encoders| encoders.0)
+}
+
+/// What other programs call the parts of a model; `None` of one that they do not know.
+pub fn names(model: &ModelConfig) -> Option<&'static dyn ForeignNames> {
+    find::<Names>(model).map(|names| names.0)
 }
 
 /// Parameters of the configured language model, without making them; none of another model.
 pub fn specs(model: &ModelConfig) -> Vec<ParameterSpec> {
-    find(model).map_or(Vec::new(), |family| family.specs(model))
+    find::<Language>(model).map_or(Vec::new(), |language| language.0.specs(model))
 }
 
 /// Names under which Hugging Face also stores a parameter of the configured model: `(its name, ours)`.
 pub fn aliases(model: &ModelConfig) -> Vec<(String, String)> {
-    find(model).map_or(Vec::new(), |family| family.aliases(model))
+    names(model).map_or(Vec::new(), |names| names.aliases(model))
 }
 
 /// Tensors that Hugging Face stores and that follow from the configuration alone.
 pub fn buffers(model: &ModelConfig) -> Vec<(String, Tensor)> {
-    find(model).map_or(Vec::new(), |family| family.buffers(model))
+    names(model).map_or(Vec::new(), |names| names.buffers(model))
 }
 
 /// What the names of all parameters begin with that word vectors are made of.

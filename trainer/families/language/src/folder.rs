@@ -6,21 +6,19 @@ use std::path::{Path, PathBuf};
 
 use segue_configs::{Config, ModelConfig, Models};
 use segue_data_error::DataError;
-use segue_engine::checkpoint::{
-    STATE, TensorFile, WEIGHTS, check_finite, locate, map_tensors, read_error, read_tensors, unverified,
-};
+use segue_engine::checkpoint::{STATE, TensorFile, WEIGHTS, check_finite, map_tensors, read_tensors};
 use segue_engine::{Begun, fill};
+use segue_family::{Capability, Trained, find};
 use segue_foreign::SafetensorsFile;
 use segue_kernels::{Compute, ParameterSpec, Parameters, TrainError};
 use segue_tokenizer::Tokenizer;
 use serde_json::{Value, json};
 use tch::{Kind, Tensor};
 
-use super::family::LanguageFamily;
+use super::family::{Language, PredictsTokens, TextModel};
 use super::next_token::NextToken;
 use super::objective::Objective;
-use crate::find;
-use crate::{aliases, buffers, language, specs};
+use crate::{aliases, buffers, names, next_tokens, specs};
 
 /// Where other programs keep weights: in pieces, and as pickles.
 const FOREIGN_WEIGHTS: [&str; 3] =
@@ -35,7 +33,7 @@ pub struct ModelFolder {
     /// The models that the program knows.
     pub models: &'static Models,
     /// Its family.
-    pub family: &'static dyn LanguageFamily,
+    pub family: &'static dyn TextModel,
     /// The tokenizer that lies beside the weights; `None` where there is none that this program reads.
     pub vocabulary: Option<Tokenizer>,
     /// What is to be known of how it was found, a line each: which folder of a run it is, what was passed over, tokens that files beside the
@@ -51,27 +49,25 @@ impl ModelFolder {
     /// Opens a model folder, a checkpoint (verified), or of a run folder the best model, else the newest whole checkpoint. The model is one of
     /// `models`.
     pub fn open(models: &'static Models, path: &Path) -> Result<Self, TrainError> {
-        let (folder, passed_over) = locate(path)?;
-        let mut notes: Vec<String> = passed_over.iter().map(|why| format!("skipped: {why}")).collect();
-        if folder != path {
-            notes.push(format!("model: {}", folder.display()));
-        }
-        notes.extend(unverified(&folder));
-        let file = folder.join("config.json");
-        let text = segue_publish::read_regular_text(&file).map_err(read_error(&file))?;
-        let mut config = models.from_hugging_face(&text, &file.display().to_string())?;
-        let Some(family) = find(&config) else {
-            let what =
-                format!("it holds a {} model, and this command needs a language model", config.model_type());
-            return Err(TrainError::OtherModel { path: folder, what });
+        Self::of(Trained::open(models, path)?)
+    }
+
+    /// The language model that a folder holds.
+    pub fn of(trained: Trained) -> Result<Self, TrainError> {
+        let Some(Language(family)) = find(&trained.config) else {
+            return Err(trained.is_not(Language::OF));
         };
-        let weights = folder.join(WEIGHTS);
-        refuse_foreign_weights(&folder)?;
-        if !family.copies(&config).is_empty() && weights.is_file() {
+        let Trained { path, mut config, models, mut notes, passed_over, compute } = trained;
+        let weights = path.join(WEIGHTS);
+        refuse_foreign_weights(&path)?;
+        if let Some(names) = names(&config)
+            && !names.copies(&config).is_empty()
+            && weights.is_file()
+        {
             let stored = map_tensors(&weights)?;
-            family.correct(&mut config, &|name| stored.get(name));
+            names.correct(&mut config, &|name| stored.get(name));
         }
-        let vocabulary = match Tokenizer::load(&folder) {
+        let vocabulary = match Tokenizer::load(&path) {
             Ok(tokenizer) => {
                 notes.extend(tokenizer.notes().iter().cloned());
                 notes.extend(config.unnamed_rows(tokenizer.vocab_size()));
@@ -83,16 +79,12 @@ impl ModelFolder {
                 None
             }
         };
-        Ok(Self {
-            path: folder,
-            config,
-            models,
-            family,
-            vocabulary,
-            notes,
-            passed_over,
-            compute: Compute::CPU,
-        })
+        Ok(Self { path, config, models, family: *family, vocabulary, notes, passed_over, compute })
+    }
+
+    /// Its family as one whose models tell the next token.
+    pub fn next_tokens(&self) -> Result<&'static dyn PredictsTokens, TrainError> {
+        next_tokens(&self.config)
     }
 
     /// The model's own weights, in single precision; those of heads for one task or another are left alone.
@@ -128,8 +120,10 @@ impl ModelFolder {
             Some((config.clone(), path))
         });
         let mut model = self.config.clone();
-        let (mut json, origin) =
-            of_run.unwrap_or_else(|| (self.family.usual_training(&mut model), self.path.join("config.json")));
+        let (mut json, origin) = of_run.unwrap_or_else(|| {
+            let usual = names(&self.config).map_or(json!({}), |names| names.usual_training(&mut model));
+            (usual, self.path.join("config.json"))
+        });
         json["model"] = model.to_json();
         json["model"]["model_type"] = json!(model.model_type());
         Ok(self.models.from_json_with(&json, &origin.display().to_string(), overrides)?)
@@ -184,7 +178,7 @@ fn refuse_foreign_names(file: &TensorFile, specs: &[ParameterSpec]) -> Result<()
 /// What the weights of a model are stored as: in names that Hugging Face's package finds, with the tensors that
 /// follow from the configuration.
 pub fn as_stored(config: &ModelConfig, weights: Vec<(String, Tensor)>) -> Vec<(String, Tensor)> {
-    let copies = find(config).map_or(Vec::new(), |family| family.copies(config));
+    let copies = names(config).map_or(Vec::new(), |names| names.copies(config));
     let mut out = Vec::with_capacity(weights.len());
     for (name, tensor) in weights {
         let mut names = copies.iter().filter(|(_, ours)| *ours == name).peekable();
@@ -200,12 +194,12 @@ pub fn as_stored(config: &ModelConfig, weights: Vec<(String, Tensor)>) -> Vec<(S
 
 /// The model of a folder from left to right, in single precision.
 pub fn load_next_token(folder: &ModelFolder) -> Result<Box<dyn NextToken>, TrainError> {
-    Ok(folder.family.next_token(&folder.config, folder.parameters()?))
+    Ok(folder.next_tokens()?.next_token(&folder.config, folder.parameters()?))
 }
 
 /// A model from left to right whose weights are drawn from `seed`, in single precision.
 pub fn fresh_next_token(config: &ModelConfig, seed: u64) -> Result<Box<dyn NextToken>, TrainError> {
-    let family = language(config)?;
+    let family = next_tokens(config)?;
     let parameters = Parameters::initialise(family.specs(config), seed, Kind::Float);
     Ok(family.next_token(config, parameters))
 }
@@ -291,7 +285,7 @@ pub fn take_weights(
         }
     }
     if file.tensors.keys().any(|name| is_of_a_head(name)) {
-        let optional = find(config).map_or(&[][..], |family| family.only_predicts());
+        let optional = names(config).map_or(&[][..], |names| names.only_predicts());
         for spec in self::specs(config).iter().filter(|spec| optional.contains(&spec.name.as_str())) {
             let zeros = || Tensor::zeros(&spec.shape, (Kind::Float, tch::Device::Cpu));
             file.tensors.entry(spec.name.clone()).or_insert_with(zeros);
@@ -338,8 +332,8 @@ pub fn hugging_face_config(model: &ModelConfig) -> Value {
     let mut json = model.to_json();
     json["model_type"] = json!(model.model_type());
     json["torch_dtype"] = json!("float32");
-    if let Some(family) = find(model) {
-        family.complete_hugging_face(model, &mut json);
+    if let Some(names) = names(model) {
+        names.complete_hugging_face(model, &mut json);
     }
     json
 }

@@ -12,12 +12,13 @@ mod objective;
 mod parity;
 mod random;
 mod sources;
+mod writes;
 
 use std::path::Path;
 use std::sync::Arc;
 
 use segue_collectives::Communicator;
-use segue_configs::{Config, DataOrder, DecidingLoss, DocumentEnd, Models};
+use segue_configs::{Config, DataOrder, DecidingLoss, DocumentEnd};
 use segue_cost::Work;
 use segue_dataloader::{Batch as Tokens, LaneCursor, LaneReader, Reader};
 use segue_engine::{
@@ -25,7 +26,6 @@ use segue_engine::{
     Watch, train,
 };
 use segue_family::Job;
-use segue_family::parity::{Cases, Group};
 use segue_kernels::{Compute, Parameters, TrainError};
 use segue_tokenizer::{Tokenizer, TokenizerKind};
 use serde_json::{Value, json};
@@ -36,16 +36,20 @@ pub use batches::{Validation, micro_batches, open_lanes};
 pub use encoder::{Encoder, Rows, no_memory, rotated};
 pub use evaluate::{ByRows, EvalOptions, Evaluation, OfPairs, OfText, WithoutMemory, evaluate};
 pub use evaluate_pairs::PairValidation;
-pub use family::{Language, LanguageFamily, aliases, buffers, find, language, specs};
+pub use family::{
+    Encoders, Encodes, ForeignNames, Language, Names, NextTokens, PredictsTokens, TextModel, aliases,
+    buffers, encoders, language, names, next_tokens, specs,
+};
 pub use folder::{ModelFolder, fresh_next_token, load_next_token, load_objective};
 pub use folder::{
     as_stored, hugging_face_config, is_of_a_head, read_finite, read_weights, start_from, take_weights,
 };
-pub use next_token::{Decoder, FromMemory, NextToken};
+pub use next_token::{FromMemory, NextToken, Steps, Writing};
 pub use objective::{Batch, Loss, Objective, OfHost, Pairs, Scores};
 pub use parity::parity_of_segments;
 pub use random::{Frequencies, random_batch};
 pub use sources::Sources;
+pub use writes::{TextWriter, WRITES, context, writing_memory};
 
 /// The configured objective with fresh weights, where `compute` says.
 pub fn build(config: &Config, compute: Compute) -> Result<Box<dyn Objective>, TrainError> {
@@ -80,20 +84,6 @@ pub fn work(config: &Config) -> Result<Work, TrainError> {
     let family = crate::language(&config.model)?;
     let (specs, micro_step) = (family.trained_specs(config), family.micro_step(config));
     Ok(Work::new(specs, micro_step, |name| family.role(name)))
-}
-
-/// Runs the cases of a file through the model of `folder` and compares every tensor the file holds. Names of
-/// cases and tensors are described beside the reference files. A tensor nobody recognises is an error.
-pub fn parity(
-    models: &'static Models,
-    folder: &Path,
-    cases: &Path,
-    compute: Compute,
-) -> Result<Vec<Group>, TrainError> {
-    let folder = ModelFolder { compute, ..ModelFolder::open(models, folder)? };
-    let mut cases = Cases::open(cases)?.to(compute.device());
-    folder.family.parity(&folder, &mut cases)?;
-    cases.finish()
 }
 
 impl Job for Sources {

@@ -2,10 +2,11 @@
 //! memory.
 
 use segue_configs::EvalConfig;
+use segue_decode::Decoder;
 use segue_kernels::Parameters;
 use segue_kernels::noise::Noise;
 use segue_layers::{Context, Memory};
-use tch::Tensor;
+use tch::{Device, Tensor};
 
 /// A model that tells the next token. Dropout is off where there is no noise, and nothing but −log P of targets leaves a graph.
 pub trait NextToken {
@@ -68,7 +69,7 @@ pub trait NextToken {
     }
 
     /// What tells one token of each lane after the other, from `memory` on.
-    fn decoder<'a>(&'a self, memory: Memory) -> Box<dyn Decoder + 'a>;
+    fn steps<'a>(&'a self, memory: Memory) -> Box<dyn Steps + 'a>;
 
     /// The embedding of `ids`, `[batch, segment]`, and the states after each layer, read from left to right:
     /// `[batch, segment, d_model]` each.
@@ -76,15 +77,18 @@ pub trait NextToken {
 }
 
 /// A model that reads one token of each lane at a time, and may keep what it has made of those before.
-pub trait Decoder {
+pub trait Steps {
     /// log P of every token after `ids`, `[lanes]`, the next token of each lane: `[lanes, vocab_size]`. No graph.
-    fn next_log_probs(&mut self, ids: &Tensor) -> Tensor;
+    fn step(&mut self, ids: &Tensor) -> Tensor;
+
+    /// Goes on with the lanes of these numbers, `[kept]`, in their order.
+    fn keep(&mut self, lanes: &Tensor);
 
     /// The memory after all that was read.
     fn memory(self: Box<Self>) -> Memory;
 }
 
-/// A decoder that keeps the memory alone, and has its keys and values made anew for each token.
+/// Steps that keep the memory alone, and have keys and values made anew for each token.
 pub struct FromMemory<'a> {
     /// The model.
     pub model: &'a dyn NextToken,
@@ -92,14 +96,73 @@ pub struct FromMemory<'a> {
     pub memory: Memory,
 }
 
-impl Decoder for FromMemory<'_> {
-    fn next_log_probs(&mut self, ids: &Tensor) -> Tensor {
+impl Steps for FromMemory<'_> {
+    fn step(&mut self, ids: &Tensor) -> Tensor {
         let (log_probs, memory) = self.model.next_log_probs(&ids.unsqueeze(1), &self.memory);
         self.memory = memory;
         log_probs.squeeze_dim(1)
     }
 
+    fn keep(&mut self, lanes: &Tensor) {
+        self.memory = self.memory.of_lanes(lanes);
+    }
+
     fn memory(self: Box<Self>) -> Memory {
         self.memory
+    }
+}
+
+/// Texts that a model writes on, from a fresh memory: what is read enters the memory segment by segment, what is written token by token.
+pub struct Writing<'a> {
+    model: &'a dyn NextToken,
+    state: State<'a>,
+}
+
+enum State<'a> {
+    Reading(Memory),
+    Writing(Box<dyn Steps + 'a>),
+}
+
+impl<'a> Writing<'a> {
+    /// `texts` texts of which nothing was read.
+    pub fn new(model: &'a dyn NextToken, texts: usize) -> Self {
+        Self { model, state: State::Reading(model.memory_start(texts as i64)) }
+    }
+
+    /// The memory after all that was read, which is to be put back.
+    fn take_memory(&mut self) -> Memory {
+        let nothing = State::Reading(Memory { layers: Vec::new(), documents: None });
+        match std::mem::replace(&mut self.state, nothing) {
+            State::Reading(memory) => memory,
+            State::Writing(steps) => steps.memory(),
+        }
+    }
+}
+
+impl Decoder for Writing<'_> {
+    fn read(&mut self, ids: &Tensor) {
+        let memory = self.take_memory();
+        self.state = State::Reading(self.model.read(ids, &memory));
+    }
+
+    fn step(&mut self, last: &Tensor) -> Tensor {
+        if let State::Reading(_) = self.state {
+            self.state = State::Writing(self.model.steps(self.take_memory()));
+        }
+        match &mut self.state {
+            State::Writing(steps) => steps.step(last),
+            State::Reading(_) => unreachable!("made above"),
+        }
+    }
+
+    fn keep(&mut self, rows: &Tensor) {
+        match &mut self.state {
+            State::Reading(memory) => *memory = memory.of_lanes(rows),
+            State::Writing(steps) => steps.keep(rows),
+        }
+    }
+
+    fn device(&self) -> Device {
+        self.model.parameters().options().1
     }
 }

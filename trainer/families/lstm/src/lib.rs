@@ -11,9 +11,12 @@ mod parameters;
 use segue_configs::{Config, ModelConfig, ModelType};
 use segue_cost::{MicroStep, Role};
 use segue_family::parity::Cases;
-use segue_family::{Entry, own};
+use segue_family::{Entry, Parity, Trained, own};
 use segue_kernels::{Init, ParameterSpec, Parameters, TrainError};
-use segue_language::{Encoder, Language, LanguageFamily, ModelFolder, NextToken, Objective};
+use segue_language::{
+    Encoder, Encoders, Encodes, ForeignNames, Language, ModelFolder, Names, NextToken, NextTokens, Objective,
+    PredictsTokens, TextModel,
+};
 use segue_layers::{HeadConfig, WordVectors};
 use serde_json::{Value, json};
 
@@ -31,36 +34,71 @@ pub static FAMILY: Entry = Entry {
     open: segue_language::open,
     fit: segue_language::fit,
     work: segue_language::work,
-    capabilities: &[&Language(&Recurrent)],
+    capabilities: &[
+        &Language(&Recurrent),
+        &NextTokens(&Recurrent),
+        &Encoders(&Recurrent),
+        &Names(&Recurrent),
+        &segue_language::WRITES,
+        &Parity(compare),
+    ],
 };
 
 struct Recurrent;
 
-impl LanguageFamily for Recurrent {
+/// Compares a model with the cases of a file.
+fn compare(model: Trained, cases: &mut Cases) -> Result<(), TrainError> {
+    let folder = ModelFolder::of(model)?;
+    let model = LanguageModel::from_parameters(own(&folder.config), folder.parameters()?);
+    segue_language::parity_of_segments(&model, cases)
+}
+
+impl TextModel for Recurrent {
     fn specs(&self, model: &ModelConfig) -> Vec<ParameterSpec> {
         parameters::specs(own(model))
-    }
-
-    fn aliases(&self, _: &ModelConfig) -> Vec<(String, String)> {
-        Vec::new()
-    }
-
-    fn closed_to_hugging_face(&self, _: &ModelConfig) -> Option<String> {
-        Some("transformers has no class for recurrent language models, so that from_pretrained does not open this folder".into())
-    }
-
-    fn complete_hugging_face(&self, _: &ModelConfig, json: &mut Value) {
-        json["architectures"] = json!(["LstmLMHeadModel"]);
     }
 
     fn objective_over(&self, config: &Config, parameters: Parameters) -> Box<dyn Objective> {
         Box::new(LanguageModel::from_parameters(own(&config.model), parameters).trained(config))
     }
 
+    fn role(&self, name: &str) -> Role {
+        match name {
+            parameters::EMBEDDING => Role::Embedding,
+            parameters::PROJECTION => Role::OutputProjection,
+            name => Role::of_layer(name, "layers.").unwrap_or(Role::Output),
+        }
+    }
+
+    fn scoring_tables(&self, model: &ModelConfig) -> Vec<String> {
+        let tied = own::<LstmConfig>(model).tie_word_embeddings;
+        vec![if tied { parameters::EMBEDDING } else { parameters::OUTPUT }.into()]
+    }
+
+    fn micro_step(&self, config: &Config) -> MicroStep {
+        cost::micro_step(config, own(&config.model))
+    }
+}
+
+impl PredictsTokens for Recurrent {
     fn next_token(&self, model: &ModelConfig, parameters: Parameters) -> Box<dyn NextToken> {
         Box::new(LanguageModel::from_parameters(own(model), parameters))
     }
 
+    fn attends(&self) -> bool {
+        false
+    }
+
+    fn usual_memory(&self, _: &ModelConfig) -> Option<usize> {
+        Some(1)
+    }
+
+    fn same_length(&self, _: &ModelConfig) -> bool {
+        false
+    }
+}
+
+impl Encodes for Recurrent {
     fn head(&self, model: &ModelConfig) -> HeadConfig {
         let config: &LstmConfig = own(model);
         HeadConfig {
@@ -78,46 +116,26 @@ impl LanguageFamily for Recurrent {
     }
 
     fn word_specs(&self, model: &ModelConfig) -> Vec<ParameterSpec> {
-        let mut specs = self.specs(model);
+        let mut specs = parameters::specs(own(model));
         specs.retain(|spec| spec.name == parameters::EMBEDDING);
         specs
-    }
-
-    fn role(&self, name: &str) -> Role {
-        match name {
-            parameters::EMBEDDING => Role::Embedding,
-            parameters::PROJECTION => Role::OutputProjection,
-            name => Role::of_layer(name, "layers.").unwrap_or(Role::Output),
-        }
-    }
-
-    fn scoring_tables(&self, model: &ModelConfig) -> Vec<String> {
-        let tied = own::<LstmConfig>(model).tie_word_embeddings;
-        vec![if tied { parameters::EMBEDDING } else { parameters::OUTPUT }.into()]
     }
 
     fn encoder(&self, model: &ModelConfig, parameters: &Parameters) -> Box<dyn Encoder> {
         Box::new(encoder::LstmEncoder::new(own(model), parameters))
     }
+}
 
-    fn attends(&self) -> bool {
-        false
+impl ForeignNames for Recurrent {
+    fn aliases(&self, _: &ModelConfig) -> Vec<(String, String)> {
+        Vec::new()
     }
 
-    fn usual_memory(&self, _: &ModelConfig) -> Option<usize> {
-        Some(1)
+    fn closed_to_hugging_face(&self, _: &ModelConfig) -> Option<String> {
+        Some("transformers has no class for recurrent language models, so that from_pretrained does not open this folder".into())
     }
 
-    fn same_length(&self, _: &ModelConfig) -> bool {
-        false
-    }
-
-    fn micro_step(&self, config: &Config) -> MicroStep {
-        cost::micro_step(config, own(&config.model))
-    }
-
-    fn parity(&self, folder: &ModelFolder, cases: &mut Cases) -> Result<(), TrainError> {
-        let model = LanguageModel::from_parameters(own(&folder.config), folder.parameters()?);
-        segue_language::parity_of_segments(&model, cases)
+    fn complete_hugging_face(&self, _: &ModelConfig, json: &mut Value) {
+        json["architectures"] = json!(["LstmLMHeadModel"]);
     }
 }

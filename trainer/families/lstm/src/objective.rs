@@ -3,7 +3,7 @@
 use segue_configs::{Config, EvalConfig, LossKind, LossOver, ObjectiveConfig};
 use segue_kernels::Parameters;
 use segue_kernels::noise::Noise;
-use segue_language::{Batch, Decoder, FromMemory, Loss, NextToken, Objective, Scores};
+use segue_language::{Batch, FromMemory, Loss, NextToken, Objective, Scores, Steps};
 use segue_layers::adversarial::Nll;
 use segue_layers::recurrent::{activation_penalty, slowness_penalty};
 use segue_layers::{Adversary, Context, Memory, mean_cosine};
@@ -185,7 +185,7 @@ impl NextToken for LanguageModel {
     }
 
     /// The state is all that a token needs of those before it.
-    fn decoder<'a>(&'a self, memory: Memory) -> Box<dyn Decoder + 'a> {
+    fn steps<'a>(&'a self, memory: Memory) -> Box<dyn Steps + 'a> {
         Box::new(FromMemory { model: self, memory })
     }
 

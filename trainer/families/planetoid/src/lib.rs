@@ -1,5 +1,6 @@
 //! Classes of the nodes of a graph, of which few are labelled (Yang, Cohen and Salakhutdinov 2016). See `README.md` beside this file.
 
+mod classes;
 mod config;
 mod data;
 mod evaluate;
@@ -19,7 +20,7 @@ use segue_configs::{Config, ModelType};
 use segue_cost::{MicroStep, PER_MULTIPLY_ADD, Role, Work};
 use segue_dataloader::Reader;
 use segue_engine::{Event, Family, FamilyReader, Labels, LossAs, Measures, Outcome, Place, Prepared, Watch};
-use segue_family::{Entry, Job, own};
+use segue_family::{Asked, Entry, Job, Predicts, own};
 use segue_kernels::{Compute, TrainError};
 use serde_json::{Value, json};
 
@@ -30,12 +31,17 @@ pub use features::Bags;
 pub use learner::Classifier;
 pub use losses::{PairCounts, disagreement, negative_contexts, softmax_contexts};
 pub use model::{Network, Nodes, Scores};
-pub use predict::{Predictor, write_embeddings};
+pub use predict::Predictor;
 pub use turns::{Task, Turns};
 
 /// The family's line in the list.
-pub static FAMILY: Entry =
-    Entry { section: ModelType::of::<PlanetoidConfig>, open, fit, work, capabilities: &[] };
+pub static FAMILY: Entry = Entry {
+    section: ModelType::of::<PlanetoidConfig>,
+    open,
+    fit,
+    work,
+    capabilities: &[&Predicts(Asked::of::<classes::Classes>())],
+};
 
 /// A graph that is open.
 struct Opened {

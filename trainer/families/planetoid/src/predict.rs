@@ -3,9 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use segue_configs::Models;
-use segue_engine::checkpoint::{
-    STATE, WEIGHTS, check_finite, locate, publish_tensors, read_error, read_tensors,
-};
+use segue_engine::checkpoint::{STATE, WEIGHTS, check_finite, publish_tensors, read_tensors};
+use segue_family::Trained;
 use segue_graph::SparseRows;
 use segue_kernels::{Parameters, TrainError};
 use serde_json::Value;
@@ -21,8 +20,6 @@ use super::model::{Network, Nodes};
 pub struct Predictor {
     /// The folder with its weights.
     pub path: PathBuf,
-    /// What was passed over for it, and what is wrong with that.
-    pub passed_over: Vec<String>,
     network: Network,
     /// The data set of its training, where a checkpoint tells, and its fingerprint.
     trained_on: Option<(PathBuf, String)>,
@@ -30,15 +27,16 @@ pub struct Predictor {
 
 impl Predictor {
     /// Opens a run, a checkpoint or a model folder. The model is one of `models`.
-    pub fn open(models: &Models, path: &Path) -> Result<Self, TrainError> {
-        let (folder, passed_over) = locate(path)?;
-        let file = folder.join("config.json");
-        let text = segue_publish::read_regular_text(&file).map_err(read_error(&file))?;
-        let model = models.from_hugging_face(&text, &file.display().to_string())?;
-        let Some(config) = model.get::<PlanetoidConfig>() else {
-            let what = format!("it holds a {}, which does not classify nodes", model.model_type());
-            return Err(TrainError::OtherModel { path: folder, what });
+    pub fn open(models: &'static Models, path: &Path) -> Result<Self, TrainError> {
+        Self::of(Trained::open(models, path)?)
+    }
+
+    /// The classifier that a folder holds.
+    pub fn of(trained: Trained) -> Result<Self, TrainError> {
+        let Some(config) = trained.config.get::<PlanetoidConfig>() else {
+            return Err(trained.is_not("a model that classifies nodes"));
         };
+        let folder = &trained.path;
         let specs = Network::specs(config);
         let path = folder.join(WEIGHTS);
         let mut stored = read_tensors(&path)?;
@@ -52,7 +50,7 @@ impl Predictor {
         let trained_on = text("/config/data/corpus").zip(text("/corpus"));
         let trained_on = trained_on.map(|(path, fingerprint)| (path.into(), fingerprint.into()));
         let network = Network::with(config.clone(), parameters);
-        Ok(Self { network, path: folder, passed_over, trained_on })
+        Ok(Self { network, trained_on, path: trained.path })
     }
 
     /// What it is.

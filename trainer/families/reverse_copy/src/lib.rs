@@ -3,6 +3,7 @@
 mod config;
 mod data;
 mod model;
+mod trained;
 
 use segue_collectives::Communicator;
 use segue_configs::{Config, ModelType};
@@ -12,20 +13,25 @@ use segue_engine::{
     Better, Event, Family, FamilyReader, KeepBest, Labels, LossAs, Measures, Outcome, Place, Prepared, Share,
     Watch,
 };
-use segue_family::{Entry, Job, own};
+use segue_family::{Asked, Entry, Evaluations, Job, own};
 use segue_kernels::libtorch::stream::put;
 use segue_kernels::{Compute, TrainError};
 use serde::Serialize;
 use serde_json::{Value, json};
-use tch::Tensor;
+use tch::{Device, Tensor};
 
 pub use config::ReverseCopyConfig;
 pub use data::{StringReader, Strings, Use};
 pub use model::{Copier, Score};
 
 /// The family's line in the list.
-pub static FAMILY: Entry =
-    Entry { section: ModelType::of::<ReverseCopyConfig>, open, fit: |_| Ok(()), work, capabilities: &[] };
+pub static FAMILY: Entry = Entry {
+    section: ModelType::of::<ReverseCopyConfig>,
+    open,
+    fit: |_| Ok(()),
+    work,
+    capabilities: &[&Evaluations(&[Asked::of::<trained::CopiedStrings>()]), &trained::WRITES],
+};
 
 /// Values that backward needs of a position of a layer, of width n each: gates, cell, output, and what feeds them; and of a round of gates.
 const KEPT_OF_A_LAYER: usize = 10;
@@ -118,27 +124,38 @@ impl ReverseCopy<'_> {
             0 => self.config.train.micro_batch as u64,
             group => group as u64,
         };
-        let share = Share::new(comm, count.div_ceil(group) as usize);
-        let sums = share.each(1, watch, |part, done| {
-            let first = part as u64 * group;
-            let tokens: Vec<i64> =
-                (first..count.min(first + group)).flat_map(|number| strings.string(number)).collect();
-            let Score { nats, tokens, strings } =
-                copier.score(&strings_of(&tokens, self.copy.length, self.compute));
-            done()?;
-            Ok([nats, tokens, strings])
-        })?;
-        let [nats, tokens, right] = share.sum(&sums)?;
-        let loss = nats / (count * self.copy.targets() as u64) as f64;
-        let (accuracy, string_accuracy) =
-            (tokens / (count * self.copy.length as u64) as f64, right / count as f64);
-        Ok(Copied { count, loss, ppl: loss.exp(), accuracy, string_accuracy })
+        score(copier, &strings, (count, group), comm, watch)
     }
 }
 
+/// Scores the first `count` strings in groups, which ranks share. A collective call.
+fn score(
+    copier: &Copier,
+    strings: &Strings,
+    (count, group): (u64, u64),
+    comm: &dyn Communicator,
+    watch: &mut Watch,
+) -> Result<Copied, TrainError> {
+    let config = copier.config();
+    let share = Share::new(comm, count.div_ceil(group) as usize);
+    let sums = share.each(1, watch, |part, done| {
+        let first = part as u64 * group;
+        let tokens: Vec<i64> =
+            (first..count.min(first + group)).flat_map(|number| strings.string(number)).collect();
+        let Score { nats, tokens, strings } =
+            copier.score(&strings_of(&tokens, config.length, copier.device()));
+        done()?;
+        Ok([nats, tokens, strings])
+    })?;
+    let [nats, tokens, right] = share.sum(&sums)?;
+    let loss = nats / (count * config.targets() as u64) as f64;
+    let (accuracy, string_accuracy) = (tokens / (count * config.length as u64) as f64, right / count as f64);
+    Ok(Copied { count, loss, ppl: loss.exp(), accuracy, string_accuracy })
+}
+
 /// Strings of `length` tokens, where the model lives: `[lanes, length]`.
-fn strings_of(tokens: &[i64], length: usize, compute: Compute) -> Tensor {
-    put(Tensor::from_slice(tokens).view([-1, length as i64]), compute.device())
+fn strings_of(tokens: &[i64], length: usize, device: Device) -> Tensor {
+    put(Tensor::from_slice(tokens).view([-1, length as i64]), device)
 }
 
 impl Family for ReverseCopy<'_> {
@@ -165,10 +182,10 @@ impl Family for ReverseCopy<'_> {
             all: place.layout.lanes,
             lanes: place.layout.lane_range(),
         };
-        let (length, compute) = (self.copy.length, self.compute);
+        let (length, device) = (self.copy.length, self.compute.device());
         let each = place.layout.micro_batch * length;
         let batch = move |tokens: Vec<i64>| {
-            tokens.chunks_exact(each).map(|tokens| strings_of(tokens, length, compute)).collect()
+            tokens.chunks_exact(each).map(|tokens| strings_of(tokens, length, device)).collect()
         };
         Ok(Box::new(reader.map(move |tokens| Prepared::of(batch(tokens)))))
     }

@@ -1,6 +1,7 @@
 //! The two networks and their loss (Melis 2023, §2.3.3).
 
 use segue_configs::{Config, LossOver};
+use segue_decode::Decoder;
 use segue_engine::{Learner, Loss, Turn};
 use segue_kernels::libtorch::widened;
 use segue_kernels::noise::Noise;
@@ -8,7 +9,7 @@ use segue_kernels::{Compute, Init, Kernels, ParameterSpec, Parameters};
 use segue_layers::cross_entropy::{self, Words};
 use segue_layers::recurrent::{Layer, State};
 use segue_lstm::{layer_below, layer_specs, table_law};
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use super::config::ReverseCopyConfig;
 
@@ -108,6 +109,34 @@ impl Copier {
         Self { loss_over, ..Self::over(copy, parameters.to(compute.device())) }
     }
 
+    /// The same for strings of another length.
+    pub fn of_length(mut self, length: usize) -> Self {
+        self.config.length = length;
+        self
+    }
+
+    /// What it is.
+    pub fn config(&self) -> &ReverseCopyConfig {
+        &self.config
+    }
+
+    /// Where it lives.
+    pub fn device(&self) -> Device {
+        self.output.weight.device()
+    }
+
+    /// `strings` strings of which nothing was read.
+    pub fn copying(&self, strings: i64) -> Copying<'_> {
+        Copying { copier: self, state: self.start(strings), writes: false }
+    }
+
+    /// The state before the first token, of so many lanes.
+    fn start(&self, lanes: i64) -> State {
+        let options = (self.output.weight.kind(), self.output.weight.device());
+        let zeros = || Tensor::zeros([lanes, self.config.d_model as i64], options);
+        State { hidden: zeros(), cell: zeros() }
+    }
+
     /// `strings`, `[lanes, length]`, with the mark behind each.
     fn ended(&self, strings: &Tensor) -> Tensor {
         let marks = strings.narrow(1, 0, 1).full_like(self.config.end());
@@ -128,21 +157,28 @@ impl Copier {
     /// What predicts the token after each of `inputs`, `[lanes, positions]`, of those who have read `strings`, `[lanes, length]`, whole:
     /// `[positions, lanes, e]`.
     fn predicting(&self, strings: &Tensor, inputs: &Tensor) -> Tensor {
-        let options = (self.output.weight.kind(), self.output.weight.device());
-        let zeros = || Tensor::zeros([strings.size()[0], self.config.d_model as i64], options);
-        let (_, read) = self.encoder.read(&self.ended(strings), State { hidden: zeros(), cell: zeros() });
+        let (_, read) = self.encoder.read(&self.ended(strings), self.start(strings.size()[0]));
         let (states, _) = self.decoder.read(inputs, read);
+        self.projected(states)
+    }
+
+    /// What predicts tokens, `[positions, lanes, e]`, of the decoder's outputs, `[positions, lanes, n]`.
+    fn projected(&self, states: Tensor) -> Tensor {
         match &self.projection {
             Some(projection) => self.kernels.linear(&states, projection, None),
             None => states,
         }
     }
 
+    /// ln P of every token by what predicts it, `[positions, lanes, e]`: `[positions, lanes, words]`.
+    fn scored(&self, vectors: &Tensor) -> Tensor {
+        let scores = self.kernels.linear(vectors, &self.output.weight, self.output.bias.as_ref());
+        widened(&scores).log_softmax(-1, None::<Kind>)
+    }
+
     /// ln P of every token after each of `inputs`, `[lanes, positions]`: `[lanes, positions, words]`.
     fn log_probs(&self, strings: &Tensor, inputs: &Tensor) -> Tensor {
-        let vectors = self.predicting(strings, inputs);
-        let scores = self.kernels.linear(&vectors, &self.output.weight, self.output.bias.as_ref());
-        widened(&scores).log_softmax(-1, None::<Kind>).transpose(0, 1)
+        self.scored(&self.predicting(strings, inputs)).transpose(0, 1)
     }
 
     /// −ln P of each target, `[positions · lanes]`.
@@ -167,6 +203,52 @@ impl Copier {
             tokens: sum(&right.narrow(1, 0, self.config.length as i64)),
             strings: sum(&right.all_dim(1, false)),
         }
+    }
+}
+
+/// Strings that are being copied, a row each.
+pub struct Copying<'a> {
+    copier: &'a Copier,
+    /// Of the encoder while strings are read, then of the decoder.
+    state: State,
+    /// Whether the strings were read whole.
+    writes: bool,
+}
+
+impl Copying<'_> {
+    /// Lets one of the networks read `ids`, `[rows, positions]`; gives its outputs, `[positions, rows, n]`.
+    fn read_by(&mut self, network: &Network, ids: &Tensor) -> Tensor {
+        let _no_graph = tch::no_grad_guard();
+        let (hidden, cell) = (self.state.hidden.shallow_clone(), self.state.cell.shallow_clone());
+        let (states, after) = network.read(ids, State { hidden, cell });
+        self.state = after;
+        states
+    }
+}
+
+impl Decoder for Copying<'_> {
+    fn read(&mut self, ids: &Tensor) {
+        let network = if self.writes { &self.copier.decoder } else { &self.copier.encoder };
+        let _ = self.read_by(network, ids);
+    }
+
+    /// The first token is the mark: it ends what the encoder reads, and begins what the decoder writes.
+    fn step(&mut self, last: &Tensor) -> Tensor {
+        let (copier, ids) = (self.copier, last.unsqueeze(1));
+        if !std::mem::replace(&mut self.writes, true) {
+            let _ = self.read_by(&copier.encoder, &ids);
+        }
+        let states = self.read_by(&copier.decoder, &ids);
+        tch::no_grad(|| copier.scored(&copier.projected(states)).squeeze_dim(0))
+    }
+
+    fn keep(&mut self, rows: &Tensor) {
+        let State { hidden, cell } = &self.state;
+        self.state = State { hidden: hidden.index_select(0, rows), cell: cell.index_select(0, rows) };
+    }
+
+    fn device(&self) -> Device {
+        self.copier.device()
     }
 }
 

@@ -3,7 +3,7 @@
 use segue_configs::ModelConfig;
 use segue_kernels::noise::Noise;
 use segue_kernels::{ParameterSpec, Parameters};
-use segue_language::{Encoder, LanguageFamily, Rows};
+use segue_language::{Encoder, Encodes, Rows};
 use segue_layers::WordVectors;
 use segue_tasks::Kind;
 use tch::Tensor;
@@ -30,13 +30,13 @@ pub fn is_frozen(heads: &[HeadSpec]) -> bool {
 }
 
 /// Parameters of the model that what `heads` read depends on, and those it cannot be built without.
-pub fn specs(family: &dyn LanguageFamily, model: &ModelConfig, heads: &[HeadSpec]) -> Vec<ParameterSpec> {
+pub fn specs(family: &dyn Encodes, model: &ModelConfig, heads: &[HeadSpec]) -> Vec<ParameterSpec> {
     if is_frozen(heads) { family.word_specs(model) } else { family.encoder_specs(model) }
 }
 
 /// What `heads` read of the model, over `parameters`.
 pub fn build(
-    family: &dyn LanguageFamily,
+    family: &dyn Encodes,
     model: &ModelConfig,
     heads: &[HeadSpec],
     parameters: &Parameters,
@@ -67,7 +67,7 @@ mod tests {
             ..Default::default()
         };
         let config: ModelConfig = config.into();
-        let family = segue_language::language(&config).unwrap();
+        let family = segue_language::encoders(&config).unwrap();
         let parameters = Parameters::initialise(family.encoder_specs(&config), 1, tch::Kind::Float);
         let encoder = family.encoder(&config, &parameters);
         let example = |ids: &[u32]| {

@@ -7,7 +7,7 @@ use segue_configs::{Models, TaskConfig};
 use segue_engine::checkpoint::{Contents, WEIGHTS, read_error, read_tensors};
 use segue_engine::fill;
 use segue_kernels::{Parameters, TrainError};
-use segue_language::{ModelFolder, as_stored, read_finite, take_weights};
+use segue_language::{ModelFolder, as_stored, encoders, read_finite, take_weights};
 use segue_publish::read_regular_text;
 use serde_json::Value;
 use tch::{Kind, Tensor};
@@ -76,7 +76,7 @@ pub fn start_task_from(folder: &ModelFolder, model: &TaskModel) -> Result<Vec<St
         );
         return Err(TrainError::OtherModel { path: folder.path.clone(), what });
     }
-    let encoder = encoder::specs(folder.family, model.config(), model.heads());
+    let encoder = encoder::specs(encoders(model.config())?, model.config(), model.heads());
     let mut file = read_tensors(&folder.path.join(WEIGHTS))?;
     let weights = take_weights(&mut file, model.config(), &encoder)?;
     fill(model.weights().map(|(_, tensor)| tensor).zip(weights));

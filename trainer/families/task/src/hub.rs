@@ -1,6 +1,7 @@
 //! What `config.json` says of a fine-tuned model, in Hugging Face's keys.
 
 use segue_configs::{ModelConfig, Models, TaskSummary};
+use segue_language::encoders;
 use segue_tasks::Kind;
 use segue_tokenizer::Tokenizer;
 use serde::Deserialize;
@@ -47,14 +48,14 @@ pub fn hugging_face_config(model: &ModelConfig, heads: &[HeadSpec]) -> Value {
         config["architectures"] = json!([]);
         return config;
     }
-    let Some(family) = segue_language::find(model) else { return config };
-    let Some(plain) = family.hugging_face_class("Model") else { return config };
+    let (Some(names), Ok(family)) = (segue_language::names(model), encoders(model)) else { return config };
+    let Some(plain) = names.hugging_face_class("Model") else { return config };
     let [head] = heads else {
         config["architectures"] = json!([plain]);
         return config;
     };
     let class = KINDS.iter().find(|(kind, ..)| *kind == head.kind).map_or("Model", |(.., class)| class);
-    let class = family.hugging_face_class(class);
+    let class = names.hugging_face_class(class);
     config["architectures"] = json!([class]);
     // A sequence is answered as a whole. With a memory, pipelines there cannot take batches of an XLNet apart.
     config["use_mems_eval"] = json!(false);
@@ -96,11 +97,11 @@ pub fn pipeline(
         Kind::Choice => return Err("no pipeline there chooses among answers".into()),
         Kind::Ranking => return Err("no class there ranks documents".into()),
     };
-    let family = segue_language::find(model).filter(|family| family.hugging_face_class("Model").is_some());
-    let Some(family) = family else {
+    let names = segue_language::names(model).filter(|names| names.hugging_face_class("Model").is_some());
+    let Some(names) = names else {
         return Err(format!("no class there has a head on a {}", model.model_type()));
     };
-    if let Some(why) = family.closed_to_hugging_face(model) {
+    if let Some(why) = names.closed_to_hugging_face(model) {
         return Err(why);
     }
     if head.summary == TaskSummary::Mean && pipeline == "text-classification" {
@@ -140,8 +141,8 @@ pub fn heads_of(models: &Models, config: &Value) -> Result<Vec<HeadSpec>, String
     let is_class = |head: &str| {
         let known = models.types().iter().filter_map(|model| models.default_of(model.name));
         known
-            .filter_map(|model| segue_language::find(&model))
-            .any(|family| family.hugging_face_class(head).is_some_and(|name| *class == name))
+            .filter_map(|model| segue_language::names(&model))
+            .any(|names| names.hugging_face_class(head).is_some_and(|name| *class == name))
     };
     let known = KINDS.iter().find(|(.., head)| !head.is_empty() && is_class(head));
     let Some((kind, ..)) = known else { return Ok(Vec::new()) };

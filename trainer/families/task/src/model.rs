@@ -3,8 +3,8 @@ use segue_engine::Loss;
 use segue_kernels::libtorch::stream::put;
 use segue_kernels::noise::Noise;
 use segue_kernels::{Awaited, Compute, ParameterSpec, Parameters};
-use segue_language::language;
-use segue_language::{Encoder, LanguageFamily, Rows};
+use segue_language::encoders;
+use segue_language::{Encoder, Encodes, Rows};
 use segue_layers::{
     Beam, HeadConfig, JudgedFrom, KernelHead, QUERY_SEGMENT, SpanHead, SpanLabels, SummaryHead, TagHead,
     classification_losses, kernel_features, pair_losses, squared_errors,
@@ -72,10 +72,10 @@ fn head_config(model: &ModelConfig, heads: &[HeadSpec], head: &HeadSpec) -> Head
     HeadConfig { prefix, ..family(model).head(model) }
 }
 
-/// The family of the model under the heads, which is a language model: a run that begins with any other is refused
+/// The family of the model under the heads, which encodes sequences: a run that begins with any other is refused
 /// before.
-fn family(model: &ModelConfig) -> &'static dyn LanguageFamily {
-    match language(model) {
+fn family(model: &ModelConfig) -> &'static dyn Encodes {
+    match encoders(model) {
         Ok(family) => family,
         Err(error) => panic!("{error}"),
     }

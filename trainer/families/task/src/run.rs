@@ -15,7 +15,7 @@ use segue_engine::{
 use segue_family::Job;
 use segue_kernels::noise::Noise;
 use segue_kernels::{Compute, ParameterSpec, Parameters, TrainError};
-use segue_language::language;
+use segue_language::encoders;
 use segue_language::{ModelFolder, as_stored, read_weights};
 use segue_tasks::{Example, ExampleOrder, Kind, Split, TaskData, batches_of_pass};
 use segue_tokenizer::Tokenizer;
@@ -111,7 +111,7 @@ struct TaskLearner<'a> {
 impl<'a> TaskLearner<'a> {
     fn new(config: &Config, tasks: &'a [TaskData], compute: Compute) -> Result<Self, TrainError> {
         let heads = heads(&config.task, tasks);
-        let family = language(&config.model)?;
+        let family = encoders(&config.model)?;
         if !family.encodes_both_ways() && heads.iter().any(|head| head.kind == Kind::Span) {
             return Err(TrainError::OtherModel {
                 path: config.train.init_from.clone().into(),

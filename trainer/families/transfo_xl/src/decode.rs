@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use segue_language::Decoder;
+use segue_language::Steps;
 use segue_layers::Memory;
 use tch::Tensor;
 
@@ -56,6 +56,17 @@ impl Window {
         self.len += 1;
         [&self.keys, &self.values].map(|buffer| buffer.narrow(1, self.start, self.len))
     }
+
+    /// Keeps the lanes of these numbers, `[kept]`, of each of `heads` heads.
+    fn keep(&mut self, lanes: &Tensor, heads: i64) {
+        for buffer in [&mut self.keys, &mut self.values] {
+            let [_, positions, width] = buffer.size()[..] else {
+                unreachable!("[heads * lanes, positions, width]")
+            };
+            let by_head = buffer.view([heads, -1, positions, width]).index_select(1, lanes);
+            *buffer = by_head.reshape([-1, positions, width]);
+        }
+    }
 }
 
 /// A model that reads one token of each lane at a time.
@@ -95,8 +106,8 @@ impl<'a> StepByStep<'a> {
     }
 }
 
-impl Decoder for StepByStep<'_> {
-    fn next_log_probs(&mut self, ids: &Tensor) -> Tensor {
+impl Steps for StepByStep<'_> {
+    fn step(&mut self, ids: &Tensor) -> Tensor {
         let held = self.model.context.mem_len as usize;
         let mut hidden = self.model.embed(ids);
         for (i, layer) in self.model.layers().iter().enumerate() {
@@ -107,6 +118,14 @@ impl Decoder for StepByStep<'_> {
             hidden = layer.step(&hidden, &mut self.windows[i], &self.position_keys[i]);
         }
         self.model.softmax().log_probs(&hidden)
+    }
+
+    fn keep(&mut self, lanes: &Tensor) {
+        self.memory = self.memory.of_lanes(lanes);
+        let inputs = self.inputs.iter_mut().flatten();
+        inputs.for_each(|input| *input = input.index_select(0, lanes));
+        let heads = self.model.config().n_head as i64;
+        self.windows.iter_mut().for_each(|window| window.keep(lanes, heads));
     }
 
     fn memory(self: Box<Self>) -> Memory {
@@ -172,11 +191,19 @@ mod tests {
             let mut anew = Box::new(FromMemory { model: &model, memory: read() });
             // More than twice what the buffers hold.
             for step in 0..40 {
-                let (a, b) = (kept.next_log_probs(&ids(step)), anew.next_log_probs(&ids(step)));
+                let own = ids(step).narrow(0, 0, if step > 20 { 1 } else { LANES });
+                let (a, b) = (kept.step(&own), anew.step(&own));
                 let apart = apart(&a, &b);
                 assert!(apart < 1e-11, "step {step}: {apart}, {config:?}");
+                // Lanes leave and change places on the way, as texts that end and beams do.
+                let changes: [(i64, &[i64]); 3] = [(7, &[2, 0, 1]), (11, &[0, 0, 2]), (20, &[1])];
+                for (_, lanes) in changes.into_iter().filter(|(at, _)| *at == step) {
+                    let lanes = Tensor::from_slice(lanes);
+                    kept.keep(&lanes);
+                    anew.keep(&lanes);
+                }
             }
-            let (kept, anew) = ((kept as Box<dyn Decoder>).memory(), (anew as Box<dyn Decoder>).memory());
+            let (kept, anew) = ((kept as Box<dyn Steps>).memory(), (anew as Box<dyn Steps>).memory());
             for (a, b) in kept.layers.iter().zip(&anew.layers) {
                 assert!(apart(a, b) < 1e-11, "{config:?}");
             }
@@ -187,7 +214,7 @@ mod tests {
     fn a_memory_that_nothing_was_added_to_comes_back() {
         let model = LanguageModel::new(&small(), 4, Kind::Double);
         let memory = model.read(&ids(0).unsqueeze(1), &model.memory_start(LANES));
-        let back = model.decoder(Memory {
+        let back = model.steps(Memory {
             layers: memory.layers.iter().map(Tensor::shallow_clone).collect(),
             documents: None,
         });

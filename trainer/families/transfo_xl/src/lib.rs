@@ -14,9 +14,12 @@ mod parity;
 use segue_configs::{Config, ModelConfig, ModelType};
 use segue_cost::{MicroStep, Role};
 use segue_family::parity::Cases;
-use segue_family::{Entry, own};
+use segue_family::{Entry, Parity, Trained, own};
 use segue_kernels::{Init, ParameterSpec, Parameters, TrainError};
-use segue_language::{Encoder, Language, LanguageFamily, ModelFolder, NextToken, Objective};
+use segue_language::{
+    Encoder, Encoders, Encodes, ForeignNames, Language, ModelFolder, Names, NextToken, NextTokens, Objective,
+    PredictsTokens, TextModel,
+};
 use segue_layers::{Adversary, HeadConfig, WordVectors};
 use serde_json::{Value, json};
 use tch::Tensor;
@@ -33,32 +36,26 @@ pub static FAMILY: Entry = Entry {
     open: segue_language::open,
     fit: segue_language::fit,
     work: segue_language::work,
-    capabilities: &[&Language(&TransformerXl)],
+    capabilities: &[
+        &Language(&TransformerXl),
+        &NextTokens(&TransformerXl),
+        &Encoders(&TransformerXl),
+        &Names(&TransformerXl),
+        &segue_language::WRITES,
+        &Parity(compare),
+    ],
 };
 
 struct TransformerXl;
 
-impl LanguageFamily for TransformerXl {
+/// Compares a model with the cases of a file.
+fn compare(model: Trained, cases: &mut Cases) -> Result<(), TrainError> {
+    parity::run(&ModelFolder::of(model)?, cases)
+}
+
+impl TextModel for TransformerXl {
     fn specs(&self, model: &ModelConfig) -> Vec<ParameterSpec> {
         TransfoXl::specs(own(model))
-    }
-
-    fn aliases(&self, model: &ModelConfig) -> Vec<(String, String)> {
-        TransfoXl::aliases(own(model))
-    }
-
-    fn buffers(&self, model: &ModelConfig) -> Vec<(String, Tensor)> {
-        TransfoXl::buffers(own(model))
-    }
-
-    fn complete_hugging_face(&self, model: &ModelConfig, json: &mut Value) {
-        let config: &TransfoXlConfig = own(model);
-        json["architectures"] = json!(["TransfoXLLMHeadModel"]);
-        json["d_embed"] = json!(config.embed_width());
-        json["d_head"] = json!(config.head_width());
-        json["sample_softmax"] = json!(-1);
-        let ties = (0..=config.cutoffs.len()).map(|i| config.ties_projection(i));
-        json["tie_projs"] = json!(ties.collect::<Vec<_>>());
     }
 
     fn objective_over(&self, config: &Config, parameters: Parameters) -> Box<dyn Objective> {
@@ -69,10 +66,40 @@ impl LanguageFamily for TransformerXl {
         Box::new(objective)
     }
 
+    fn role(&self, name: &str) -> Role {
+        match name {
+            name if name.starts_with("transformer.word_emb.emb_projs.") => Role::InputProjection,
+            name if name.starts_with("transformer.word_emb.") => Role::Embedding,
+            name if name.starts_with("crit.out_projs.") => Role::OutputProjection,
+            name if name.starts_with("crit.") => Role::Output,
+            name => Role::of_layer(name, "transformer.layers.").unwrap_or(Role::Shared),
+        }
+    }
+
+    fn scoring_tables(&self, model: &ModelConfig) -> Vec<String> {
+        adaptive::output_tables(own(model))
+    }
+
+    fn micro_step(&self, config: &Config) -> MicroStep {
+        cost::micro_step(config, own(&config.model))
+    }
+}
+
+impl PredictsTokens for TransformerXl {
     fn next_token(&self, model: &ModelConfig, parameters: Parameters) -> Box<dyn NextToken> {
         Box::new(LanguageModel::from_parameters(own(model), parameters))
     }
 
+    fn reads_context_again(&self) -> bool {
+        true
+    }
+
+    fn same_length(&self, model: &ModelConfig) -> bool {
+        own::<TransfoXlConfig>(model).same_length
+    }
+}
+
+impl Encodes for TransformerXl {
     fn head(&self, model: &ModelConfig) -> HeadConfig {
         let config: &TransfoXlConfig = own(model);
         HeadConfig {
@@ -92,38 +119,28 @@ impl LanguageFamily for TransformerXl {
         WordVectors::new(move |ids| embedding.forward(ids))
     }
 
-    fn role(&self, name: &str) -> Role {
-        match name {
-            name if name.starts_with("transformer.word_emb.emb_projs.") => Role::InputProjection,
-            name if name.starts_with("transformer.word_emb.") => Role::Embedding,
-            name if name.starts_with("crit.out_projs.") => Role::OutputProjection,
-            name if name.starts_with("crit.") => Role::Output,
-            name => Role::of_layer(name, "transformer.layers.").unwrap_or(Role::Shared),
-        }
-    }
-
-    fn scoring_tables(&self, model: &ModelConfig) -> Vec<String> {
-        adaptive::output_tables(own(model))
-    }
-
     fn encoder(&self, model: &ModelConfig, parameters: &Parameters) -> Box<dyn Encoder> {
         Box::new(encoder::TransfoXlEncoder::new(own(model), parameters))
     }
+}
 
-    fn reads_context_again(&self) -> bool {
-        true
+impl ForeignNames for TransformerXl {
+    fn aliases(&self, model: &ModelConfig) -> Vec<(String, String)> {
+        TransfoXl::aliases(own(model))
     }
 
-    fn same_length(&self, model: &ModelConfig) -> bool {
-        own::<TransfoXlConfig>(model).same_length
+    fn buffers(&self, model: &ModelConfig) -> Vec<(String, Tensor)> {
+        TransfoXl::buffers(own(model))
     }
 
-    fn micro_step(&self, config: &Config) -> MicroStep {
-        cost::micro_step(config, own(&config.model))
-    }
-
-    fn parity(&self, folder: &ModelFolder, cases: &mut Cases) -> Result<(), TrainError> {
-        parity::run(folder, cases)
+    fn complete_hugging_face(&self, model: &ModelConfig, json: &mut Value) {
+        let config: &TransfoXlConfig = own(model);
+        json["architectures"] = json!(["TransfoXLLMHeadModel"]);
+        json["d_embed"] = json!(config.embed_width());
+        json["d_head"] = json!(config.head_width());
+        json["sample_softmax"] = json!(-1);
+        let ties = (0..=config.cutoffs.len()).map(|i| config.ties_projection(i));
+        json["tie_projs"] = json!(ties.collect::<Vec<_>>());
     }
 }
 

@@ -1,7 +1,7 @@
 use segue_configs::{EvalConfig, LossKind};
 use segue_kernels::Parameters;
 use segue_kernels::noise::Noise;
-use segue_language::{Batch, Decoder, FromMemory, Loss, NextToken, Objective, Scores};
+use segue_language::{Batch, FromMemory, Loss, NextToken, Objective, Scores, Steps};
 use segue_layers::adversarial::Nll;
 use segue_layers::{Adversary, Context, Memory};
 use tch::{Kind, Tensor};
@@ -164,9 +164,9 @@ impl NextToken for LanguageModel {
         })
     }
 
-    fn decoder<'a>(&'a self, memory: Memory) -> Box<dyn Decoder + 'a> {
+    fn steps<'a>(&'a self, memory: Memory) -> Box<dyn Steps + 'a> {
         match StepByStep::new(&self.model, &memory) {
-            Some(decoder) => Box::new(decoder),
+            Some(steps) => Box::new(steps),
             None => Box::new(FromMemory { model: self, memory }),
         }
     }

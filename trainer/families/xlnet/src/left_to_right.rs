@@ -3,7 +3,7 @@
 use segue_configs::EvalConfig;
 use segue_kernels::Parameters;
 use segue_kernels::noise::Noise;
-use segue_language::{Decoder, FromMemory, NextToken};
+use segue_language::{FromMemory, NextToken, Steps};
 use segue_layers::{Context, Memory};
 use tch::{Kind, Tensor};
 
@@ -107,7 +107,7 @@ impl NextToken for LeftToRight {
         })
     }
 
-    fn decoder<'a>(&'a self, memory: Memory) -> Box<dyn Decoder + 'a> {
+    fn steps<'a>(&'a self, memory: Memory) -> Box<dyn Steps + 'a> {
         Box::new(FromMemory { model: self, memory })
     }
 

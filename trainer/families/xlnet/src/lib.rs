@@ -20,9 +20,12 @@ use segue_configs::{Config, ModelConfig, ModelType};
 use segue_cost::{MicroStep, Role};
 use segue_data_error::DataError;
 use segue_family::parity::Cases;
-use segue_family::{Entry, own};
+use segue_family::{Entry, Parity, Trained, own};
 use segue_kernels::{Init, ParameterSpec, Parameters, TrainError};
-use segue_language::{Encoder, Language, LanguageFamily, ModelFolder, NextToken, Objective};
+use segue_language::{
+    Encoder, Encoders, Encodes, ForeignNames, Language, ModelFolder, Names, NextToken, NextTokens, Objective,
+    PredictsTokens, TextModel,
+};
 use segue_layers::{HeadConfig, WordVectors};
 use segue_tokenizer::{Tokenizer, XlnetNormalization};
 use serde_json::{Value, json};
@@ -40,7 +43,14 @@ pub static FAMILY: Entry = Entry {
     open: segue_language::open,
     fit: segue_language::fit,
     work: segue_language::work,
-    capabilities: &[&Language(&XlnetFamily)],
+    capabilities: &[
+        &Language(&XlnetFamily),
+        &NextTokens(&XlnetFamily),
+        &Encoders(&XlnetFamily),
+        &Names(&XlnetFamily),
+        &segue_language::WRITES,
+        &Parity(compare),
+    ],
 };
 
 struct XlnetFamily;
@@ -48,7 +58,12 @@ struct XlnetFamily;
 /// Positions of memory to write with where a configuration has none: Hugging Face's keep none unless told to.
 const MEMORY: usize = 512;
 
-impl LanguageFamily for XlnetFamily {
+/// Compares a model with the cases of a file.
+fn compare(model: Trained, cases: &mut Cases) -> Result<(), TrainError> {
+    parity::run(&ModelFolder::of(model)?, cases)
+}
+
+impl TextModel for XlnetFamily {
     fn specs(&self, model: &ModelConfig) -> Vec<ParameterSpec> {
         Xlnet::specs(own(model))
     }
@@ -57,6 +72,72 @@ impl LanguageFamily for XlnetFamily {
         Pretraining::specs(config, own(&config.model))
     }
 
+    fn objective_over(&self, config: &Config, parameters: Parameters) -> Box<dyn Objective> {
+        Box::new(Pretraining::from_parameters(config, own(&config.model), parameters))
+    }
+
+    fn role(&self, name: &str) -> Role {
+        match name {
+            model::EMBEDDING | model::MASK_EMBEDDING => Role::Embedding,
+            name if name.starts_with("lm_loss.") => Role::Output,
+            name if name.starts_with("transformer.") => {
+                Role::of_layer(name, "transformer.layer.").unwrap_or(Role::Shared)
+            }
+            _ => Role::Head,
+        }
+    }
+
+    fn scoring_tables(&self, _: &ModelConfig) -> Vec<String> {
+        vec![model::EMBEDDING.into()]
+    }
+
+    fn micro_step(&self, config: &Config) -> MicroStep {
+        cost::micro_step(config, own(&config.model))
+    }
+}
+
+impl PredictsTokens for XlnetFamily {
+    fn next_token(&self, model: &ModelConfig, parameters: Parameters) -> Box<dyn NextToken> {
+        Box::new(LeftToRight::new(own(model), parameters))
+    }
+
+    fn looks_both_ways(&self, model: &ModelConfig) -> bool {
+        own::<XlnetConfig>(model).attn_type == AttentionDirection::Bi
+    }
+
+    fn usual_memory(&self, model: &ModelConfig) -> Option<usize> {
+        (own::<XlnetConfig>(model).mem_len == 0).then_some(MEMORY)
+    }
+
+    fn same_length(&self, model: &ModelConfig) -> bool {
+        own::<XlnetConfig>(model).same_length
+    }
+}
+
+impl Encodes for XlnetFamily {
+    fn head(&self, model: &ModelConfig) -> HeadConfig {
+        own::<XlnetConfig>(model).into()
+    }
+
+    fn words(&self, _: &ModelConfig, parameters: &Parameters) -> WordVectors {
+        let table = parameters.get(model::EMBEDDING);
+        WordVectors::new(move |ids| Tensor::embedding(&table, ids, -1, false, false))
+    }
+
+    fn encoder_specs(&self, model: &ModelConfig) -> Vec<ParameterSpec> {
+        Xlnet::encoder_specs(own(model))
+    }
+
+    fn encoder(&self, model: &ModelConfig, parameters: &Parameters) -> Box<dyn Encoder> {
+        Box::new(encoder::XlnetEncoder::new(own(model), parameters))
+    }
+
+    fn encodes_both_ways(&self) -> bool {
+        true
+    }
+}
+
+impl ForeignNames for XlnetFamily {
     fn aliases(&self, model: &ModelConfig) -> Vec<(String, String)> {
         Xlnet::aliases(own(model))
     }
@@ -137,72 +218,8 @@ impl LanguageFamily for XlnetFamily {
         }
     }
 
-    fn objective_over(&self, config: &Config, parameters: Parameters) -> Box<dyn Objective> {
-        Box::new(Pretraining::from_parameters(config, own(&config.model), parameters))
-    }
-
-    fn next_token(&self, model: &ModelConfig, parameters: Parameters) -> Box<dyn NextToken> {
-        Box::new(LeftToRight::new(own(model), parameters))
-    }
-
-    fn head(&self, model: &ModelConfig) -> HeadConfig {
-        own::<XlnetConfig>(model).into()
-    }
-
-    fn words(&self, _: &ModelConfig, parameters: &Parameters) -> WordVectors {
-        let table = parameters.get(model::EMBEDDING);
-        WordVectors::new(move |ids| Tensor::embedding(&table, ids, -1, false, false))
-    }
-
-    fn encoder_specs(&self, model: &ModelConfig) -> Vec<ParameterSpec> {
-        Xlnet::encoder_specs(own(model))
-    }
-
-    fn role(&self, name: &str) -> Role {
-        match name {
-            model::EMBEDDING | model::MASK_EMBEDDING => Role::Embedding,
-            name if name.starts_with("lm_loss.") => Role::Output,
-            name if name.starts_with("transformer.") => {
-                Role::of_layer(name, "transformer.layer.").unwrap_or(Role::Shared)
-            }
-            _ => Role::Head,
-        }
-    }
-
-    fn scoring_tables(&self, _: &ModelConfig) -> Vec<String> {
-        vec![model::EMBEDDING.into()]
-    }
-
-    fn encoder(&self, model: &ModelConfig, parameters: &Parameters) -> Box<dyn Encoder> {
-        Box::new(encoder::XlnetEncoder::new(own(model), parameters))
-    }
-
     fn hugging_face_class(&self, head: &str) -> Option<String> {
         Some(format!("XLNet{head}"))
-    }
-
-    fn encodes_both_ways(&self) -> bool {
-        true
-    }
-
-    fn looks_both_ways(&self, model: &ModelConfig) -> bool {
-        own::<XlnetConfig>(model).attn_type == AttentionDirection::Bi
-    }
-
-    fn usual_memory(&self, model: &ModelConfig) -> Option<usize> {
-        (own::<XlnetConfig>(model).mem_len == 0).then_some(MEMORY)
-    }
-
-    fn same_length(&self, model: &ModelConfig) -> bool {
-        own::<XlnetConfig>(model).same_length
-    }
-
-    fn micro_step(&self, config: &Config) -> MicroStep {
-        cost::micro_step(config, own(&config.model))
-    }
-
-    fn parity(&self, folder: &ModelFolder, cases: &mut Cases) -> Result<(), TrainError> {
-        parity::run(folder, cases)
     }
 }
 

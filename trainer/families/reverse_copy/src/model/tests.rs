@@ -56,6 +56,34 @@ fn m17_losses_are_those_of_probabilities() {
     }
 }
 
+/// Token by token, strings read in pieces, and rows that leave or change places, the decoder says what all positions at once say.
+#[test]
+fn strings_are_written_token_by_token_as_they_are_scored() {
+    let config = small();
+    let copier = copier(&config);
+    let strings = strings(&config, Use::Train, 5);
+    let targets = copier.targets(&strings);
+    let inputs = copier.inputs(&targets);
+    let expected = copier.log_probs(&strings, &inputs); // [rows, positions, words]
+    let mut copying = copier.copying(5);
+    copying.read(&strings.narrow(1, 0, 3));
+    copying.read(&strings.narrow(1, 3, 1));
+    let mut rows: Vec<i64> = (0..5).collect();
+    for position in 0..config.targets() as i64 {
+        if let Some(kept) = [(0, vec![4, 3, 2, 1, 0]), (1, vec![4, 0, 2]), (3, vec![1, 1])]
+            .into_iter()
+            .find(|(at, _)| *at == position)
+        {
+            copying.keep(&Tensor::from_slice(&kept.1));
+            rows = kept.1.iter().map(|row: &i64| rows[*row as usize]).collect();
+        }
+        let own = Tensor::from_slice(&rows);
+        let at = |table: &Tensor| table.select(1, position).index_select(0, &own);
+        let apart = (copying.step(&at(&inputs)) - at(&expected)).abs().max().double_value(&[]);
+        assert!(apart < 1e-12, "position {position}: {apart}");
+    }
+}
+
 /// The writer knows nothing of a string but the reader's last state: what that hides, it cannot tell.
 #[test]
 fn m17_a_string_reaches_the_writer_through_the_state_alone() {

@@ -1,0 +1,147 @@
+//! What families can do beyond training. A command asks for a capability, and never which family it has before it.
+
+use std::any::Any;
+
+use segue_configs::ModelConfig;
+use segue_decode::Decoder;
+use segue_kernels::TrainError;
+
+use crate::parity::Cases;
+use crate::question::Asked;
+use crate::trained::Trained;
+
+/// A value in [`Entry::capabilities`](crate::Entry::capabilities): a family has one of a type at most.
+pub trait Capability: Any + Send + Sync {
+    /// What a model with it is called, as in "this command needs a language model".
+    const OF: &'static str;
+}
+
+/// A capability of the family of this model, if it has it.
+pub fn find<T: Capability>(model: &ModelConfig) -> Option<&'static T> {
+    crate::of(model).capability()
+}
+
+/// A capability of the family of this model. Refuses a family without.
+pub fn need<T: Capability>(model: &ModelConfig) -> Result<&'static T, TrainError> {
+    let why = || format!("model.model_type is `{}`, and this command needs {}", model.model_type(), T::OF);
+    find(model).ok_or_else(|| TrainError::Layout(why()))
+}
+
+/// Models that are held against reference numbers, tensor by tensor: `segue parity`. A tensor that nobody has taken out of the cases is an error.
+pub struct Parity(pub fn(Trained, &mut Cases) -> Result<(), TrainError>);
+
+impl Capability for Parity {
+    const OF: &'static str = "a model with reference numbers";
+}
+
+/// Models that write text: `segue generate`. The number is the length of the memory to write with, if the user gives one.
+pub struct Writes(pub fn(Trained, Option<usize>) -> Result<Box<dyn Writer>, TrainError>);
+
+impl Capability for Writes {
+    const OF: &'static str = "a model that writes";
+}
+
+/// An open model that writes, and the words it writes in.
+pub trait Writer {
+    /// Tokens of a prompt, one at least.
+    fn encode(&self, prompt: &str) -> Result<Vec<i64>, TrainError>;
+
+    /// Tokens of a line of a conversation; there may be none where it `goes_on` from what was read and written before.
+    fn encode_line(&self, line: &str, goes_on: bool) -> Result<Vec<i64>, TrainError> {
+        let _ = goes_on;
+        self.encode(line)
+    }
+
+    /// Whether a line of a conversation goes on from those before it; else each is answered by itself.
+    fn remembers(&self) -> bool {
+        true
+    }
+
+    /// The text of what was `written` after a prompt, which people are not shown again.
+    fn decode(&self, prompt: &[i64], written: &[i64]) -> Written {
+        let mut stream = self.stream(prompt);
+        let text: String = written.iter().map(|token| stream.push(*token)).collect();
+        let text = text + &stream.rest();
+        Written { whole: text.clone(), text }
+    }
+
+    /// What people see of a text that grows, token by token.
+    fn stream<'a>(&'a self, prompt: &[i64]) -> Box<dyn TextStream + 'a>;
+
+    /// A decoder of `texts` rows that has read nothing.
+    fn decoder(&self, texts: usize) -> Box<dyn Decoder + '_>;
+
+    /// What opening it has shown, a line each.
+    fn notes(&self) -> &[String] {
+        &[]
+    }
+
+    /// Tokens that may be chosen: those of lower numbers.
+    fn names(&self) -> usize;
+
+    /// The token of unknown words, which is not chosen unless asked for.
+    fn unknown(&self) -> Option<i64> {
+        None
+    }
+
+    /// The token that ends a text; `None` of texts that never end of themselves.
+    fn end(&self) -> Option<i64> {
+        None
+    }
+}
+
+/// A text that was written.
+pub struct Written {
+    /// As people are shown it, with the prompt where it goes on from that.
+    pub whole: String,
+    /// What was written alone.
+    pub text: String,
+}
+
+/// Text that is shown while it is written.
+pub trait TextStream {
+    /// Takes the next token; gives what can be shown now.
+    fn push(&mut self, token: i64) -> String;
+
+    /// What is left to show at the end.
+    fn rest(&mut self) -> String;
+}
+
+/// Tokens as words with blanks between them; what is no word is not shown.
+pub struct Words<F> {
+    word: F,
+    began: bool,
+}
+
+impl<F: Fn(i64) -> Option<String>> Words<F> {
+    /// Tokens whose words `word` tells.
+    pub fn new(word: F) -> Self {
+        Self { word, began: false }
+    }
+}
+
+impl<F: Fn(i64) -> Option<String>> TextStream for Words<F> {
+    fn push(&mut self, token: i64) -> String {
+        let Some(word) = (self.word)(token) else { return String::new() };
+        let blank = if std::mem::replace(&mut self.began, true) { " " } else { "" };
+        format!("{blank}{word}")
+    }
+
+    fn rest(&mut self) -> String {
+        String::new()
+    }
+}
+
+/// What a family measures of its trained models: `segue eval NAME`.
+pub struct Evaluations(pub &'static [Asked]);
+
+impl Capability for Evaluations {
+    const OF: &'static str = "a model with evaluations of its own";
+}
+
+/// What a family predicts with its trained models: `segue predict`.
+pub struct Predicts(pub Asked);
+
+impl Capability for Predicts {
+    const OF: &'static str = "a model that predicts";
+}

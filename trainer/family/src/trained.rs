@@ -1,0 +1,46 @@
+//! A trained model on disk, before anything of its family is known.
+
+use std::path::{Path, PathBuf};
+
+use segue_configs::{ModelConfig, Models};
+use segue_engine::checkpoint::{locate, read_error, unverified};
+use segue_kernels::{Compute, TrainError};
+
+/// A folder with a trained model: what its `config.json` says, and no weights yet.
+pub struct Trained {
+    /// The folder with `config.json`.
+    pub path: PathBuf,
+    /// The model's configuration.
+    pub config: ModelConfig,
+    /// The models that the program knows.
+    pub models: &'static Models,
+    /// What is to be known of how it was found, a line each: which folder of a run it is, what was passed over, that it was not verified.
+    pub notes: Vec<String>,
+    /// What was passed over for this one, a damaged best model or newer checkpoints, and what is wrong with it.
+    pub passed_over: Vec<String>,
+    /// Where its weights are put.
+    pub compute: Compute,
+}
+
+impl Trained {
+    /// Opens a model folder, a checkpoint (verified), or of a run folder the best model, else the newest whole checkpoint. The model is one of
+    /// `models`.
+    pub fn open(models: &'static Models, path: &Path) -> Result<Self, TrainError> {
+        let (folder, passed_over) = locate(path)?;
+        let mut notes: Vec<String> = passed_over.iter().map(|why| format!("skipped: {why}")).collect();
+        if folder != path {
+            notes.push(format!("model: {}", folder.display()));
+        }
+        notes.extend(unverified(&folder));
+        let file = folder.join("config.json");
+        let text = segue_publish::read_regular_text(&file).map_err(read_error(&file))?;
+        let config = models.from_hugging_face(&text, &file.display().to_string())?;
+        Ok(Self { path: folder, config, models, notes, passed_over, compute: Compute::CPU })
+    }
+
+    /// The error of a command that needs a model of another kind.
+    pub fn is_not(&self, wanted: &str) -> TrainError {
+        let what = format!("it holds a {} model, and this command needs {wanted}", self.config.model_type());
+        TrainError::OtherModel { path: self.path.clone(), what }
+    }
+}
