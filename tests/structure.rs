@@ -122,7 +122,7 @@ fn what_others_may_have_made_is_read_as_regular_files_alone() {
         "trainer/report/src/tensorboard.rs",
         // What a command line names may be a pipe: texts, lists, recipes, templates, host files.
         "cluster/src/batch.rs",
-        "configs/src/merge.rs",
+        "configs/src/toml_text.rs",
         "dataloader/src/input/expand.rs",
         "dataloader/src/input/source.rs",
         "launcher/src/commands/batch.rs",
@@ -456,6 +456,133 @@ fn values_of_tensors_are_read_where_there_is_a_reason_to() {
         .collect();
     let advice = "a step would wait for a card here; keep the value on the host (`OfHost`), or say in READS_VALUES why not";
     assert_listed(&lines_with(&READING, &folders), READS_VALUES, advice);
+}
+
+/// The module that a file is, as names below its crate.
+fn module_of(path: &str, root: &str) -> Vec<String> {
+    let parts = path[root.len() + 1..].trim_end_matches(".rs").split('/');
+    let mut names: Vec<String> = parts.map(String::from).collect();
+    names.pop_if(|last| ["lib", "main", "mod"].contains(&last.as_str()));
+    names
+}
+
+/// Every path of the tree behind a `use`, without braces: `a::{b, c::d}` is `a::b` and `a::c::d`.
+fn paths_of(tree: &str) -> Vec<String> {
+    let Some((before, rest)) = tree.split_once('{') else {
+        return vec![tree.split(" as ").next().unwrap_or_default().trim().to_string()];
+    };
+    let inner = rest.rsplit_once('}').map_or(rest, |(inner, _)| inner);
+    let (mut depth, mut begin, mut parts) = (0, 0, Vec::new());
+    for (at, c) in inner.char_indices() {
+        depth += i32::from(c == '{') - i32::from(c == '}');
+        if c == ',' && depth == 0 {
+            parts.push(&inner[begin..at]);
+            begin = at + 1;
+        }
+    }
+    parts.push(&inner[begin..]);
+    let parts = parts.into_iter().map(str::trim).filter(|part| !part.is_empty());
+    parts.flat_map(|part| paths_of(&format!("{}{part}", before.trim()))).collect()
+}
+
+/// A module and a name in it, or the module itself.
+type Place = (Vec<String>, String);
+
+/// Where a path of module `of` leads within its crate.
+fn place_of(path: &str, of: &[String], modules: &BTreeSet<Vec<String>>) -> Option<Place> {
+    let mut names = path.split("::").map(|name| name.trim().to_string()).peekable();
+    let mut at = match names.peek()?.as_str() {
+        "crate" => Vec::new(),
+        "super" | "self" => of.to_vec(),
+        first if modules.contains(&[of, &[first.to_string()]].concat()) => of.to_vec(),
+        _ => return None,
+    };
+    for name in names {
+        match name.as_str() {
+            "crate" | "self" => continue,
+            "super" => _ = at.pop(),
+            _ if modules.contains(&[&at[..], &[name.clone()]].concat()) => at.push(name),
+            _ => return Some((at, name)),
+        }
+    }
+    Some((at, String::new()))
+}
+
+/// Files below `root` from which imports lead back to them, by `use` and what is used on through `pub use`.
+fn in_circles(root: &str) -> BTreeSet<String> {
+    let files: BTreeMap<Vec<String>, String> =
+        sources(root).into_iter().map(|(path, code)| (module_of(&path, root), code)).collect();
+    let modules: BTreeSet<Vec<String>> = files.keys().cloned().collect();
+    let (mut on, mut used) = (BTreeMap::<Place, Place>::new(), Vec::new());
+    for (module, code) in &files {
+        for statement in code.split(';') {
+            let Some(begin) = statement.rfind("\nuse ").or_else(|| statement.rfind("\npub use ")) else {
+                continue;
+            };
+            let tree = statement[begin..].trim();
+            let is_public = tree.starts_with("pub ");
+            let tree = tree.trim_start_matches("pub ").trim_start_matches("use ");
+            for path in paths_of(tree) {
+                let Some(place) = place_of(&path, module, &modules) else { continue };
+                if is_public {
+                    on.insert((module.clone(), place.1.clone()), place.clone());
+                }
+                used.push((module.clone(), place));
+            }
+        }
+    }
+    let mut leads = BTreeMap::<Vec<String>, BTreeSet<Vec<String>>>::new();
+    for (module, mut place) in used {
+        while let Some(further) = on.get(&place).filter(|further| **further != place) {
+            place = further.clone();
+        }
+        leads.entry(module.clone()).or_default().extend((place.0 != module).then_some(place.0));
+    }
+    let is_in_circle = |start: &&Vec<String>| {
+        let mut reached = BTreeSet::new();
+        let mut next: Vec<&Vec<String>> = leads.get(*start).into_iter().flatten().collect();
+        while let Some(module) = next.pop() {
+            if reached.insert(module) {
+                next.extend(leads.get(module).into_iter().flatten());
+            }
+        }
+        reached.contains(*start)
+    };
+    modules.iter().filter(is_in_circle).map(|module| module.join("/")).collect()
+}
+
+/// A file that is read by itself says all of what it says. `Config` is made of sections that are held against all others.
+#[test]
+fn imports_of_the_engine_and_of_the_configuration_lead_in_no_circle_but_one() {
+    assert_eq!(in_circles("trainer/engine/src"), BTreeSet::new());
+    let around_config = [
+        "adversarial",
+        "average",
+        "config",
+        "idle",
+        "model",
+        "optim",
+        "precision",
+        "pretraining",
+        "recovery",
+        "task",
+    ];
+    let more: Vec<String> = in_circles("configs/src")
+        .into_iter()
+        .filter(|file| !around_config.contains(&file.as_str()))
+        .collect();
+    assert!(more.is_empty(), "{more:?}: move what they share to a file of its own");
+}
+
+#[test]
+fn paths_of_imports_are_followed_to_their_modules() {
+    assert_eq!(paths_of("a::{b, c::{d, e as f}, }"), ["a::b", "a::c::d", "a::c::e"]);
+    let modules = [&[][..], &["a"], &["a", "b"]].map(|m| m.iter().map(|n| n.to_string()).collect());
+    let place =
+        |path: &str| place_of(path, &["a".into(), "b".into()], &modules.clone().into_iter().collect());
+    assert_eq!(place("super::X"), Some((vec!["a".into()], "X".into())));
+    assert_eq!(place("crate::a::b::Y"), Some((vec!["a".into(), "b".into()], "Y".into())));
+    assert_eq!(place("serde::Z"), None);
 }
 
 /// Crates that `cargo tree` finds behind these kinds of edges, and their features: what build scripts use may have others.

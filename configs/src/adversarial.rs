@@ -3,8 +3,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::model::{out_of_range, refused};
+use crate::model::refused;
 use crate::range::Range;
+use crate::refusal::out_of_range;
 use crate::{Config, ConfigError, DeviceKind, Fall, Idle};
 
 /// How far the vector of a word may move.

@@ -4,8 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::model::{no_effect, out_of_range};
 use crate::range::Range;
+use crate::refusal::{no_effect, out_of_range};
 use crate::{Config, ConfigError, Idle, NonFinite};
 
 /// The average of the weights that evaluations and `model.safetensors` are of.

@@ -5,8 +5,9 @@ use std::sync::LazyLock;
 
 use serde_json::{Map, Value, json};
 
-use crate::model::{KnownModels, Models, WrongValue, no_effect, out_of_range};
-use crate::reference::Section;
+use crate::model::{KnownModels, Models, WrongValue};
+use crate::refusal::{no_effect, out_of_range};
+use crate::section::Section;
 use crate::{
     AdversarialConfig, AverageConfig, CheckpointConfig, ConfigError, DataConfig, EvalConfig, LogConfig,
     LossScaleConfig, ModelConfig, ObjectiveConfig, OptimConfig, PairsConfig, PublishedConfig, RecoveryConfig,

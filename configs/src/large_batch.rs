@@ -1,8 +1,8 @@
 //! What large batches ask for: a learning rate that follows the number of lanes, and a batch that begins small.
 
 use crate::idle::Overlooked;
-use crate::model::{no_effect, out_of_range};
 use crate::range::counts_in_single;
+use crate::refusal::{no_effect, out_of_range};
 use crate::{
     Config, ConfigError, OptimConfig, OptimKind, RateScale, ReducePrecision, ScheduleKind, Shard, TrainConfig,
 };

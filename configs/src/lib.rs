@@ -23,14 +23,17 @@ pub mod model;
 mod optim;
 mod precision;
 mod pretraining;
+mod products;
 mod published;
 pub mod range;
 mod reading;
 mod reads;
 mod recovery;
 pub mod reference;
+mod refusal;
 mod run;
 mod schedule;
+mod section;
 pub mod study;
 pub mod sweep;
 mod tables;
@@ -53,14 +56,16 @@ pub use machine::{
     Achieved, Bandwidth, ByPrecision, Latency, Machine, MachineKind, Observed, ObservedModel, Series,
 };
 pub use merge::Loaded;
-pub use model::{MemoryStart, ModelConfig, ModelSection, ModelType, Models, out_of_range};
+pub use model::{MemoryStart, ModelConfig, ModelSection, ModelType, Models};
 pub use optim::{LayerDecay, OptimConfig, OptimKind};
-pub use precision::{LossScaleConfig, LossScaleKind, Precision, Products};
+pub use precision::{LossScaleConfig, LossScaleKind};
 pub use pretraining::{
     Fall, LossOver, MaskDraws, ObjectiveConfig, ObjectiveKind, PAIR_SPECIALS, PairsConfig, SpanKind,
 };
+pub use products::{Precision, Products};
 pub use published::PublishedConfig;
 pub use recovery::{NonFinite, RecoveryConfig};
+pub use refusal::out_of_range;
 pub use run::{CheckpointConfig, LogConfig, RunConfig, SinkKind};
 pub use schedule::{DecayFrom, RateScale, ScheduleConfig, ScheduleKind};
 pub use task::{TaskConfig, TaskLoss, TaskSummary, finetuning_defaults};

@@ -5,10 +5,10 @@ use std::path::Path;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::merge::read_text;
+use crate::ConfigError;
 use crate::range::{self, Range};
-use crate::toml_text::parse;
-use crate::{ConfigError, out_of_range};
+use crate::refusal::out_of_range;
+use crate::toml_text::{parse, read_text};
 
 /// Descriptions that come with the program, by name.
 const KNOWN: [(&str, &str); 5] = [

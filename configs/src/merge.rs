@@ -120,17 +120,7 @@ fn load_over(
 }
 
 fn read_recipe(path: &Path) -> Result<Value, ConfigError> {
-    toml_text::parse(&read_text(path)?, &path.display().to_string())
-}
-
-/// The text of a file of settings.
-pub(crate) fn read_text(path: &Path) -> Result<String, ConfigError> {
-    std::fs::read_to_string(path).map_err(|source| match source.kind() {
-        std::io::ErrorKind::InvalidData => {
-            ConfigError::Syntax { origin: path.display().to_string(), message: "it is not UTF-8".into() }
-        }
-        _ => ConfigError::Missing { path: path.into(), source },
-    })
+    toml_text::parse(&toml_text::read_text(path)?, &path.display().to_string())
 }
 
 /// `a.b=value` as the nested object `{a: {b: value}}`. A value that is not TOML is a string.

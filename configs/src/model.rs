@@ -9,7 +9,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::range::{Range, schema_of, shortened};
+use crate::range::{Range, schema_of};
+pub use crate::refusal::{no_effect, out_of_range};
 use crate::{Config, ConfigError, Idle};
 
 /// Bounds that keep products of sizes far inside 64 bits, whatever a file says.
@@ -473,16 +474,6 @@ pub enum MemoryStart {
     Empty,
     /// `mem_len` zero vectors that nobody sees: the results of `empty` with shapes that never change.
     Masked,
-}
-
-/// The error of a key whose value is not possible; `why` may end with `\nhint: ` and advice.
-pub fn out_of_range(key: impl ToString, value: impl ToString, why: &str) -> ConfigError {
-    ConfigError::OutOfRange { key: key.to_string(), value: shortened(value.to_string()), why: why.into() }
-}
-
-/// The error of a value that has no effect beside the others. A checkpoint of a version that took it is gone on from all the same.
-pub fn no_effect(key: impl ToString, value: impl ToString, why: &str) -> ConfigError {
-    ConfigError::NoEffect { key: key.to_string(), value: shortened(value.to_string()), why: why.into() }
 }
 
 /// [`out_of_range`] of a key of `config`, with the value that it has there.

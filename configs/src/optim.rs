@@ -4,8 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::idle::Overlooked;
-use crate::model::out_of_range;
 use crate::range::Range;
+use crate::refusal::out_of_range;
 use crate::{Config, ConfigError, Shard};
 
 /// The update rule.

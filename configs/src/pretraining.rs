@@ -3,8 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::model::{no_effect, out_of_range};
 use crate::range::Range;
+use crate::refusal::{no_effect, out_of_range};
 use crate::{Config, ConfigError, DataOrder, Idle};
 
 /// What a model is trained to do (Yang 2019, §2.2.2).

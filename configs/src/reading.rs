@@ -1,6 +1,7 @@
 //! How lanes read their text: what the keys of `[data]` and `[train]` ask of each other.
 
-use crate::model::{no_effect, out_of_range, refused};
+use crate::model::refused;
+use crate::refusal::{no_effect, out_of_range};
 use crate::{Config, ConfigError, DataConfig, DataOrder, DocumentEnd, LossKind, LossOver, TrainConfig};
 
 /// Standard deviations that no drawn length is away: a normal draw from a uniform one of 53 bits stays below 8.7.

@@ -5,8 +5,8 @@ use std::ops::RangeInclusive;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::model::{no_effect, out_of_range};
 use crate::range::Range;
+use crate::refusal::{no_effect, out_of_range};
 use crate::{Config, ConfigError};
 
 /// What follows a loss, a gradient or weights that are not finite.

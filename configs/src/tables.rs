@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde_json::Value;
 
 use crate::range::schema_of;
-use crate::reference::Section;
+use crate::section::Section;
 
 /// Every table of a file that is read as a `T`, the top of the file first.
 pub(crate) fn sections_of<T: JsonSchema>() -> Vec<Section> {

@@ -1,5 +1,7 @@
 //! TOML as text: recipes, studies, sweeps, machines, and the values of overrides.
 
+use std::path::Path;
+
 use serde::de::DeserializeOwned;
 use toml::de::{DeInteger, DeTable, DeValue};
 
@@ -8,6 +10,16 @@ use crate::ConfigError;
 /// The numbers that a key can hold at all; its own range is narrower.
 const WHOLE: &str = "whole numbers go from -9223372036854775808 to 18446744073709551615";
 const REAL: &str = "numbers go from -1.8e308 to 1.8e308";
+
+/// The text of a file of settings.
+pub(crate) fn read_text(path: &Path) -> Result<String, ConfigError> {
+    std::fs::read_to_string(path).map_err(|source| match source.kind() {
+        std::io::ErrorKind::InvalidData => {
+            ConfigError::Syntax { origin: path.display().to_string(), message: "it is not UTF-8".into() }
+        }
+        _ => ConfigError::Missing { path: path.into(), source },
+    })
+}
 
 /// Reads a file of settings, `origin`.
 pub(crate) fn parse<T: DeserializeOwned>(text: &str, origin: &str) -> Result<T, ConfigError> {

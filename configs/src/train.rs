@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::precision::Precision;
+use crate::products::{Precision, Products};
 use crate::range::Range;
 
 /// More than any host has cores.
@@ -215,6 +215,11 @@ pub struct TrainConfig {
 }
 
 impl TrainConfig {
+    /// How its products are made.
+    pub fn products(&self) -> Products {
+        Products { precision: self.precision, tf32: self.tf32 }
+    }
+
     /// Whether gradients of ranks are added in the order of the tree, and not as a library likes.
     pub fn sums_by_tree(&self) -> bool {
         self.exact || self.reduce_precision != ReducePrecision::F32 || self.shard == Shard::Gradients

@@ -5,7 +5,8 @@ use serde_json::Value;
 
 use super::Layers;
 use crate::keys::pointer;
-use crate::model::{Models, no_effect};
+use crate::model::Models;
+use crate::refusal::no_effect;
 use crate::{Config, ConfigError, Idle};
 
 /// Keys that have been taken back to their defaults, with the values that they had.

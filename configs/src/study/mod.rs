@@ -12,10 +12,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::keys::{assignments, check_folders, flatten, pointer};
-use crate::merge::{Loaded, read_text};
+use crate::merge::Loaded;
 use crate::model::{KnownModels, Models};
 use crate::range::{self, Range};
-use crate::reference::Section;
+use crate::section::Section;
 use crate::tables::sections_of;
 use crate::{Config, ConfigError, toml_text};
 
@@ -167,7 +167,7 @@ pub struct Study {
 impl Study {
     /// Reads a study. `overrides` apply to every trial. A relative recipe is looked for beside the file.
     pub fn load(models: &'static Models, path: &Path, overrides: &[String]) -> Result<Self, ConfigError> {
-        let text = read_text(path)?;
+        let text = toml_text::read_text(path)?;
         let wrong = |message: String| ConfigError::Syntax { origin: path.display().to_string(), message };
         let mut file: StudyFile = toml_text::parse(&text, &path.display().to_string())?;
         file.recipe = path.parent().unwrap_or(Path::new(".")).join(&file.recipe);

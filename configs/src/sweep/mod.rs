@@ -13,10 +13,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::keys::{assignments, check_folders, flatten};
-use crate::merge::read_text;
 use crate::model::{KnownModels, Models};
 use crate::range::Range;
-use crate::reference::Section;
+use crate::section::Section;
 use crate::tables::sections_of;
 use crate::unique::check_unique;
 use crate::{Config, ConfigError, advice, toml_text};
@@ -253,7 +252,7 @@ impl Sweep {
     /// Reads a sweep and expands it. `overrides` apply to every cell, last. A relative recipe is
     /// looked for beside the file.
     pub fn load(models: &'static Models, path: &Path, overrides: &[String]) -> Result<Self, ConfigError> {
-        let text = read_text(path)?;
+        let text = toml_text::read_text(path)?;
         let wrong = |message: String| ConfigError::Syntax { origin: path.display().to_string(), message };
         let mut file: SweepFile = toml_text::parse(&text, &path.display().to_string())?;
         file.recipe = path.parent().unwrap_or(Path::new(".")).join(&file.recipe);

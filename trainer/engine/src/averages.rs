@@ -7,9 +7,9 @@ use tch::Tensor;
 
 use super::doubles;
 use super::family::Measures;
+use super::fill::fill;
 use super::learner::Learner;
 use super::network::Network;
-use super::snapshot::fill;
 use super::state::FineTuning;
 use super::step::Engine;
 use crate::optim::averaging::{CandidateLoss, Choice, StandIn, TRAINED};

@@ -9,36 +9,17 @@ use std::sync::{Arc, Mutex};
 
 use segue_kernels::libtorch::stream::Event;
 use segue_kernels::libtorch::{GradReady, Onto, is_alone, put_each, stored_values, take_grad};
-use segue_kernels::{ParameterSpec, Parameters, TrainError};
+use segue_kernels::{ParameterSpec, Parameters};
 use segue_world::Sender;
 use tch::{Device, Kind, Tensor, no_grad};
 
+use super::alignment::padded;
 use super::digest::{Digest, digest};
-use super::reducer::Job;
+use super::jobs::{Job, Ready};
 use super::row_counter::RowCounter;
 use super::rows::Rows;
 use super::shard::{BucketShard, Shards};
 use super::spoil::spoil_in_callback;
-
-/// Parameters start at multiples of this many values (64 bytes), so that a vector kernel sees the
-/// same alignment, hence the same order of sums, whatever the buckets.
-pub(super) const ALIGNMENT: usize = 16;
-
-/// A bucket whose sum over this rank's micro-steps is complete.
-pub struct Ready {
-    /// Its number; buckets come in the same order on all ranks.
-    pub bucket: usize,
-    /// The sum, f32, which nobody touches until the step ends: flat, or of a table whose rows are counted a sparse tensor of its shape.
-    pub sum: Tensor,
-    /// Of a bucket that is one table: its width, and the rows that are not zero. The same buckets are tables on all ranks.
-    pub table: Option<(usize, Rows)>,
-    /// Whether sums of tables are of the rows alone that gradients list, which the configuration says: the same on all ranks.
-    pub by_rows: bool,
-    /// Where gradients are divided: what each rank gets. The bucket has let go of the sum then.
-    pub shard: Option<Arc<BucketShard>>,
-    /// A mark behind what makes the sum, where a card makes it in its own time.
-    pub made: Result<Event, TrainError>,
-}
 
 /// Flat storage of a bucket's gradients at one level of the counter.
 struct Level {
@@ -559,11 +540,6 @@ fn rows(grad: &Tensor) -> Rows {
 /// Values from one index of each axis to the next.
 fn contiguous(shape: &[i64]) -> Vec<i64> {
     (1..=shape.len()).map(|after| shape[after..].iter().product()).collect()
-}
-
-/// Values that a parameter takes in a bucket.
-pub(super) fn padded(spec: &ParameterSpec) -> usize {
-    spec.numel().next_multiple_of(ALIGNMENT)
 }
 
 /// Numbers of the parameters of each bucket. Buckets of about `bucket_bytes` are filled from the last parameter backwards: about the order in which

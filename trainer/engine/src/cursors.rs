@@ -2,35 +2,31 @@
 
 use std::path::Path;
 
+use segue_collectives::Communicator;
 use segue_kernels::TrainError;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::family::Family;
 use super::learner::Learner;
-use super::run::Run;
 use super::state::TrainState;
 use super::step::Engine;
 use crate::checkpoint;
 
-impl<F: Family> Run<'_, F> {
-    /// Completes the cursors of all lanes of the job by those of the other ranks.
-    pub(super) fn gather_cursors(&mut self) -> Result<(), TrainError> {
-        if self.cursors.is_empty() {
-            return Ok(());
-        }
-        let own: Vec<Value> = self.cursors.iter().map(to_json).collect();
-        let bytes = serde_json::to_vec(&own).unwrap_or_default();
-        let mut lanes = Vec::with_capacity(self.state.lanes.len());
-        for bytes in self.comm.all_gather(&bytes)? {
-            let of_rank: Vec<Value> = serde_json::from_slice(&bytes)
-                .map_err(|e| TrainError::Layout(format!("a rank sends cursors that cannot be read: {e}")))?;
-            lanes.extend(of_rank);
-        }
-        self.state.lanes = lanes;
-        Ok(())
+/// The cursors of all lanes of the job, of which this rank has its `own`. A collective call.
+pub(super) fn gather_cursors(
+    own: &[impl Serialize],
+    comm: &dyn Communicator,
+) -> Result<Vec<Value>, TrainError> {
+    let own: Vec<Value> = own.iter().map(to_json).collect();
+    let bytes = serde_json::to_vec(&own).unwrap_or_default();
+    let mut lanes = Vec::new();
+    for bytes in comm.all_gather(&bytes)? {
+        let of_rank: Vec<Value> = serde_json::from_slice(&bytes)
+            .map_err(|e| TrainError::Layout(format!("a rank sends cursors that cannot be read: {e}")))?;
+        lanes.extend(of_rank);
     }
+    Ok(lanes)
 }
 
 /// A lane's cursor as the state of a run has it.

@@ -12,10 +12,10 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tch::Tensor;
 
+use super::fill::fill;
 use super::layout::Layout;
 use super::learner::Learner;
 use super::share::Watch;
-use super::snapshot::fill;
 use crate::checkpoint::{WEIGHTS, file_of, locate, read_tensors, unverified};
 use crate::optim::averaging::CandidateLoss;
 

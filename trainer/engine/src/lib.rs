@@ -2,6 +2,7 @@
 //! learners, families and ranks by trait, and nothing of any particular model.
 
 mod agreement;
+mod alignment;
 mod averages;
 mod best;
 mod buckets;
@@ -13,8 +14,10 @@ mod doubles;
 mod evaluation;
 mod event;
 mod family;
+mod fill;
 mod guard;
 pub mod identity;
+mod jobs;
 mod keeper;
 mod kept;
 mod layout;
@@ -50,12 +53,12 @@ pub use event::{Event, Outcome, Started};
 pub use family::{
     Begun, Better, Family, FamilyBatch, FamilyReader, KeepBest, Labels, LossAs, Measures, Place, Prepared,
 };
+pub use fill::fill;
 pub use layout::{Layout, check_ranks};
 pub use learner::{Learner, Loss, Turn};
 pub use network::Network;
 pub use run::train;
 pub use share::{Share, Watch};
-pub use snapshot::fill;
 pub use state::LossSum;
 pub use step::{Engine, StepReport};
 pub use sums::library as nccl;

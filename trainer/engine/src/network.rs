@@ -11,9 +11,9 @@ use segue_world::Sender;
 use tch::Tensor;
 
 use super::buckets::{GradientBuckets, group};
-use super::reducer::{Gather, Job};
+use super::fill::fill;
+use super::jobs::{Gather, Job};
 use super::shard::{Kept, Row, Shards};
-use super::snapshot::fill;
 use super::state::FineTuning;
 use crate::optim::averaging::{self, Averaging, AveragingError, CandidateLoss, Choice, NoAveraging, Saved};
 use crate::optim::{self, Optimizer, Update, clip_factor, joint_norm, learning_rate, norms};

@@ -8,19 +8,11 @@ use segue_kernels::TrainError;
 use super::cursors::own_cursors;
 use super::event::Event;
 use super::family::Family;
-use super::run::Run;
+use super::run::{Recovery, Run};
 use super::search::newest_checkpoint;
 use super::snapshot::restore;
 use super::state::TrainState;
 use crate::checkpoint::{Check, find_due};
-
-/// How a run goes on after a step that made no update.
-pub(super) enum Recovery {
-    /// The step is left out.
-    LeftOut,
-    /// The run stands where an earlier checkpoint does.
-    WentBack,
-}
 
 /// Tells of checkpoints that a run would have gone back to.
 pub(super) fn warn_of_refused(refused: Vec<String>, on_event: &mut dyn FnMut(Event)) {

@@ -10,32 +10,10 @@ use segue_world::{JoinHandle, Receiver, Sender, channel, spawn};
 use tch::Tensor;
 use tracing::trace_span;
 
-use super::buckets::Ready;
+use super::jobs::{Gather, Job, Ready};
 use super::rows::reduce_rows;
 use super::shard::{BucketShard, Kept, Norms};
 use super::sums::Sums;
-
-/// What the thread is given to do.
-pub enum Job {
-    /// Sum a bucket.
-    Sum(Ready),
-    /// Gather weights.
-    Gather(Gather),
-}
-
-/// Weights of a bucket, of which each rank has updated its own.
-pub struct Gather {
-    /// All of them, flat.
-    pub values: Tensor,
-    /// Which of them each rank owns.
-    pub slices: Arc<[Range<usize>]>,
-    /// Numbers of the parameters.
-    pub members: Range<usize>,
-    /// A mark behind the update.
-    pub made: Arc<Event>,
-    /// Where it is said that they are here.
-    pub bring: Sender<Range<usize>>,
-}
 
 /// Owner of the communication thread. The thread ends when its [`Sender`]s are gone.
 pub struct Reducer {

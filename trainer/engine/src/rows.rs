@@ -4,7 +4,7 @@ use segue_collectives::CollectiveError;
 use segue_kernels::libtorch::stream::put;
 use tch::{Kind, Tensor, no_grad};
 
-use super::buckets::ALIGNMENT;
+use super::alignment::ALIGNMENT;
 use super::row_counter::sparse;
 use super::sums::Sums;
 

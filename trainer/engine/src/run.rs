@@ -14,7 +14,7 @@ use serde_json::Value;
 use tracing::trace_span;
 
 use super::agreement::check_agreement;
-use super::cursors::{own_cursors, to_json};
+use super::cursors::{gather_cursors, own_cursors, to_json};
 use super::event::{Event, Outcome, Started};
 use super::family::{Begun, Family, FamilyBatch, Place};
 use super::identity::dropped;
@@ -22,7 +22,6 @@ use super::keeper::Keeper;
 use super::kept::reconcile;
 use super::learner::Learner;
 use super::publication::Publication;
-use super::recovery::Recovery;
 use super::replicas::check_replicas;
 use super::search::newest_checkpoint;
 use super::snapshot::{model_folder, replicated, restore, snapshot};
@@ -114,6 +113,14 @@ pub fn train<F: Family>(
 
 /// Batches of one source, built ahead of time.
 type Source<F> = Option<Prefetcher<FamilyBatch<F>>>;
+
+/// How a run goes on after a step that made no update.
+pub(super) enum Recovery {
+    /// The step is left out.
+    LeftOut,
+    /// The run stands where an earlier checkpoint does.
+    WentBack,
+}
 
 /// A run that goes on.
 pub(super) struct Run<'a, F: Family> {
@@ -350,7 +357,9 @@ impl<'a, F: Family> Run<'a, F> {
         let began = Instant::now();
         let _span = trace_span!(target: "checkpoint", "stage").entered();
         self.engine.settle()?;
-        self.gather_cursors()?;
+        if !self.cursors.is_empty() {
+            self.state.lanes = gather_cursors(&self.cursors, self.comm)?;
+        }
         faults::point("checkpoint.stage");
         // The copy goes where the one before lay.
         self.keeper.wait(on_event)?;

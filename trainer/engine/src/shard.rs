@@ -14,7 +14,7 @@ use segue_configs::Shard;
 use segue_kernels::{ParameterSpec, Parameters};
 use tch::{Tensor, no_grad};
 
-use super::buckets::{ALIGNMENT, padded};
+use super::alignment::{ALIGNMENT, padded};
 use super::doubles;
 use super::rows::{Rows, reduce_rows};
 use super::sums::Sums;
@@ -242,7 +242,7 @@ pub struct Kept {
 pub type Norms = (Vec<usize>, Tensor);
 
 impl BucketShard {
-    /// Collective. Sums the bucket's `values` over ranks, as far as this one needs them; `table` is as in [`Ready`](super::buckets::Ready).
+    /// Collective. Sums the bucket's `values` over ranks, as far as this one needs them; `table` is as in [`Ready`](super::jobs::Ready).
     pub fn reduce(
         &self,
         sums: &mut Sums,

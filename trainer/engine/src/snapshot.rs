@@ -11,6 +11,7 @@ use serde_json::json;
 use tch::{Device, Tensor};
 
 use super::family::Family;
+use super::fill::fill;
 use super::learner::Learner;
 use super::network::Network;
 use super::staging::Staging;
@@ -361,9 +362,4 @@ fn named_copies(
 ) -> Result<Vec<(String, Tensor)>, TrainError> {
     let copies = staging.copy(named.iter().map(|(_, tensor)| tensor))?;
     Ok(named.into_iter().map(|(name, _)| name).zip(copies).collect())
-}
-
-/// Copies saved values into live tensors.
-pub fn fill<'a>(pairs: impl IntoIterator<Item = (&'a Tensor, Tensor)>) {
-    tch::no_grad(|| pairs.into_iter().for_each(|(live, saved)| live.shallow_clone().copy_(&saved)));
 }

@@ -8,16 +8,8 @@ use serde_json::Value;
 
 use super::contents::STATE;
 use super::manifest::{MANIFEST, Manifest};
+use super::names::{BEST, CHECKPOINTS};
 use super::publish::{check_alone, find, name_of};
-
-/// Folder of the best model, in the folder of a run that keeps it.
-pub const BEST: &str = "best";
-/// What the evaluation found that a best model is of: its step, its `value`, and more.
-pub const METRICS: &str = "metrics.json";
-/// With a number behind it: folder of the model that a stage of a run came to.
-pub const STAGE: &str = "stage-";
-/// The folder of a run's checkpoints.
-pub const CHECKPOINTS: &str = "checkpoints";
 
 /// The folder with the weights of `path`: the best model of a run, where it keeps one that is whole, else its newest checkpoint that
 /// verifies, or that of the best evaluation if it is still there; a checkpoint; or a folder with `config.json`. With it, what was wrong with the best model and with newer checkpoints.

@@ -8,6 +8,7 @@ mod contents;
 mod files;
 mod locate;
 mod manifest;
+mod names;
 mod publish;
 mod tensors;
 mod writer;
@@ -17,9 +18,9 @@ pub use contents::{
     AVERAGES, Contents, OPTIMIZER, STATE, Scattered, ScatteredTensor, TRAINING_WEIGHTS, WEIGHTS, file_of,
 };
 pub use files::{read_error, write_error, write_json};
-pub use locate::verify_model;
-pub use locate::{BEST, CHECKPOINTS, METRICS, STAGE, locate, unverified};
+pub use locate::{locate, unverified, verify_model};
 pub use manifest::{FileRecord, FileRecords, MANIFEST, Manifest};
+pub use names::{BEST, CHECKPOINTS, METRICS, STAGE};
 pub use publish::{
     Check, Draft, Found, Stay, find, find_and_set_aside, find_due, find_up_to, list, replace, tidy_up,
 };

@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use super::contents::STATE;
 use super::files::{read_error, write_error};
-use super::locate::{BEST, CHECKPOINTS, STAGE};
 use super::manifest::{FileRecords, MANIFEST, Manifest};
+use super::names::{BEST, CHECKPOINTS, STAGE};
 
 const LATEST: &str = "latest";
 

@@ -3,9 +3,10 @@ use segue_kernels::libtorch::{AdamStep, adam, sgd};
 use segue_kernels::{Parameters, TrainError};
 use tch::{Kind, Tensor};
 
-use super::optimizer::{Optimizer, Update};
+use super::optimizer::Optimizer;
 use super::piece::Piece;
 use super::state::State;
+use super::update::Update;
 
 /// Update number that bias correction is of no effect at: 1 − β^n is 1 for every β.
 const LONG_AFTER: f64 = f64::INFINITY;

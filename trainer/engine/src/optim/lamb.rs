@@ -1,4 +1,5 @@
 pub(super) mod card;
+mod step;
 
 use std::sync::{Mutex, PoisonError};
 
@@ -9,9 +10,11 @@ use segue_kernels::{ParameterSpec, Parameters, TrainError, threads};
 use tch::{Tensor, no_grad};
 
 use self::card::Together;
-use super::optimizer::{Optimizer, Update};
+use self::step::Step;
+use super::optimizer::Optimizer;
 use super::piece::Piece;
 use super::state::{Alike, State};
+use super::update::Update;
 
 /// LAMB (You et al. 2020, algorithm 2), which makes AdamW's step `r + λ w` of each parameter as long as the parameter
 /// itself is, before the rate scales it: `w ← w − η φ(|w|) / |r + λ w| · (r + λ w)`. Where either length is 0, the ratio
@@ -27,24 +30,6 @@ pub struct Lamb {
     state: State,
     /// Parameters whose steps are as long as themselves.
     adapted: Vec<bool>,
-}
-
-/// Constants of the update of one parameter.
-#[derive(Debug, Clone, Copy)]
-struct Step {
-    lr: f64,
-    /// The gradient is divided by it.
-    divisor: f64,
-    beta1: f64,
-    beta2: f64,
-    /// What is left of the moments' bias towards zero, `1 − β^t`.
-    corrections: [f64; 2],
-    eps: f64,
-    /// λ
-    decay: f64,
-    adapted: bool,
-    /// Upper end of φ.
-    limit: f64,
 }
 
 impl Lamb {
@@ -111,16 +96,6 @@ impl Optimizer for Lamb {
 
     fn state_mut(&mut self) -> &mut State {
         &mut self.state
-    }
-}
-
-impl Step {
-    /// What the rate is multiplied by where a parameter of length `weight` makes a step of length `step`.
-    fn trust(&self, weight: f64, step: f64) -> f64 {
-        match self.adapted && weight > 0.0 && step > 0.0 {
-            true => weight.min(self.limit) / (step + self.eps),
-            false => 1.0,
-        }
     }
 }
 

@@ -3,9 +3,10 @@ use segue_kernels::libtorch::{sgd, stored_values};
 use segue_kernels::{Parameters, TrainError};
 use tch::{Kind, Tensor, no_grad};
 
-use super::optimizer::{Optimizer, Update};
+use super::optimizer::Optimizer;
 use super::piece::Piece;
 use super::state::State;
+use super::update::Update;
 
 /// Stochastic gradient descent without momentum: w ← w − η (g + λ w). It keeps no tables. Without decay a gradient may be sparse: a value that has none
 /// stays as it is.

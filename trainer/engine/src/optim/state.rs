@@ -4,8 +4,9 @@ use segue_configs::{LayerDecay, OptimConfig};
 use segue_kernels::{ParameterSpec, Parameters};
 use tch::Tensor;
 
-use super::optimizer::{Counts, Update};
+use super::counts::Counts;
 use super::piece::Piece;
+use super::update::Update;
 
 /// What an update rule keeps of what it updates.
 pub struct State {

@@ -1,12 +1,9 @@
-use segue_configs::{AverageConfig, AverageKind};
 use segue_kernels::Parameters;
 use serde_json::Value;
 use tch::Tensor;
 
 use super::saved::named;
-use super::{
-    AveragingError, Candidate, CandidateLoss, Choice, Exponential, NoAveraging, Saved, Tail, TwoTailed,
-};
+use super::{AveragingError, Candidate, CandidateLoss, Choice, Saved};
 
 /// Averages of the weights of one network. All of it is a function of the weights and losses it is given: replicas that
 /// give the same ones agree without talking to each other, and no random number is drawn.
@@ -59,21 +56,4 @@ pub trait Averaging {
 
     /// Goes on from a checkpoint's state, tables and chosen weights.
     fn restore(&mut self, saved: Saved, parameters: &Parameters) -> Result<(), AveragingError>;
-}
-
-/// The averaging that `[average]` describes. `period` is the number of steps between evaluations (`eval.every`);
-/// `parameters` are those before the first update, which some averages begin with.
-pub fn build(config: &AverageConfig, period: u64, parameters: &Parameters) -> Box<dyn Averaging> {
-    match config.kind {
-        AverageKind::Tail if config.start == 0 && config.patience == 0 => Box::new(NoAveraging),
-        AverageKind::Tail => {
-            let tail =
-                Tail::new(config.start, config.patience, period).begun_by(config.trigger, config.left_out());
-            let tail = tail.of_every(config.every).repeated(config.repeat_every);
-            Box::new(tail.in_stages(config.fine_tuning > 0))
-        }
-        AverageKind::Exponential => Box::new(Exponential::new(config.beta, config.warmup, parameters)),
-        AverageKind::Polyak => Box::new(Exponential::polyak(parameters)),
-        AverageKind::TwoTailed => Box::new(TwoTailed::new(config.variant, config.stagnation, period)),
-    }
 }

@@ -11,6 +11,7 @@
 //! | `polyak` | mean of θ_0 … θ_t (Polyak and Juditsky 1992) |
 //! | `two_tailed` | the better of two tails whose lengths follow the validation loss (Melis 2022, arXiv:2209.12581) |
 
+mod build;
 mod candidate;
 mod exponential;
 mod mean;
@@ -23,10 +24,11 @@ mod tail;
 mod tests;
 mod two_tailed;
 
+pub use build::build;
 pub use candidate::TRAINED;
 pub use candidate::{AveragingEvent, Best, Candidate, CandidateLoss, Choice, StandIn};
 pub use exponential::Exponential;
-pub use method::{Averaging, build};
+pub use method::Averaging;
 pub use none::NoAveraging;
 pub use saved::{AveragingError, Saved};
 pub use tail::Tail;

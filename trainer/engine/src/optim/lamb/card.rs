@@ -3,7 +3,7 @@
 use segue_kernels::cards::{self, Source, THREADS, Table, params};
 use tch::{Device, Kind, Tensor};
 
-use super::Step;
+use super::step::Step;
 
 /// LAMB's updates on cards.
 pub static LAMB: Source = Source::new("optim/lamb", include_str!("../lamb.cu"));
