@@ -16,6 +16,7 @@ use super::fill::fill;
 use super::layout::Layout;
 use super::learner::Learner;
 use super::share::Watch;
+use super::tables::restore_tables;
 use crate::checkpoint::{WEIGHTS, file_of, locate, read_tensors, unverified};
 use crate::optim::averaging::CandidateLoss;
 
@@ -193,13 +194,14 @@ pub trait Family {
     where
         Self: Sized;
 
-    /// Fills fresh weights with those of `from`, which `train.init_from` names: a run, a checkpoint or a model folder.
+    /// Fills fresh weights, and the tables of the learner, with those of `from`, which `train.init_from` names: a run, a checkpoint or a model folder.
     fn begin(&self, learner: &Self::Learner, from: &Path) -> Result<Begun, TrainError> {
         let (folder, passed_over) = locate(from)?;
         for (n, (name, parameters)) in learner.networks().into_iter().enumerate() {
             let stored = self.read(learner, n, &folder.join(file_of(WEIGHTS, n, name)))?;
             fill(parameters.tensors().iter().zip(stored));
         }
+        restore_tables(&folder, learner)?;
         Ok(Begun::with(&folder, passed_over))
     }
 

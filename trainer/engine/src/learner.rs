@@ -105,6 +105,14 @@ pub trait Learner {
         let _ = (turn, statistics, weight);
     }
 
+    /// Tensors that are neither weights nor a lane's, with their names: running means of a batch norm, vectors of a power iteration, baselines. They are
+    /// of single precision or whole numbers of 64 bits, as files hold them, lie where the model does, have the same names and shapes at any time, and are
+    /// alike on all ranks: [`Learner::updated`] writes to them, and nothing else does. Checkpoints and folders of the model hold
+    /// them; a restart fills these tensors.
+    fn tables(&self) -> Vec<(String, Tensor)> {
+        Vec::new()
+    }
+
     /// What it has made of them, for a checkpoint.
     fn state(&self) -> serde_json::Value {
         serde_json::Value::Null

@@ -45,6 +45,7 @@ mod staging;
 mod state;
 mod step;
 mod sums;
+mod tables;
 
 pub use agreement::{kernels, program};
 pub use buckets::GradientBuckets;

@@ -17,9 +17,10 @@ use super::network::Network;
 use super::staging::Staging;
 use super::state::{FineTuning, TrainState};
 use super::step::Engine;
+use super::tables::{restore_tables, tables_of};
 use crate::checkpoint::{
-    AVERAGES, CarryFiles, Contents, OPTIMIZER, STATE, Scattered, ScatteredTensor, TRAINING_WEIGHTS, WEIGHTS,
-    carry_file, file_of, map_tensors, read_tensors,
+    AVERAGES, CarryFiles, Contents, OPTIMIZER, STATE, Scattered, ScatteredTensor, TABLES, TRAINING_WEIGHTS,
+    WEIGHTS, carry_file, file_of, map_tensors, read_tensors,
 };
 use crate::optim::Optimizer;
 use crate::optim::averaging::{AveragingError, Saved};
@@ -123,7 +124,7 @@ fn scattered(
 }
 
 /// What all ranks hold alike, by name: of each network its weights, then, unless ranks have divided these, what follows from them: averages and
-/// tables of the optimizer.
+/// tables of the optimizer; and the tables of the learner.
 pub fn replicated<L: Learner>(engine: &Engine<L>) -> Vec<(String, Tensor)> {
     let of_network = |(network, (_, parameters)): (&Network, (&str, &Parameters))| {
         let weights = parameters.specs().iter().zip(parameters.tensors());
@@ -137,10 +138,11 @@ pub fn replicated<L: Learner>(engine: &Engine<L>) -> Vec<(String, Tensor)> {
         let optimizer = optimizer_tables(network.optimizer.as_ref(), parameters);
         weights.chain(averages).chain(optimizer).collect::<Vec<_>>()
     };
-    engine.networks.iter().zip(engine.learner.networks()).flat_map(of_network).collect()
+    let tables = tables_of(&engine.learner).into_iter().map(|(name, table)| (format!("table.{name}"), table));
+    engine.networks.iter().zip(engine.learner.networks()).flat_map(of_network).chain(tables).collect()
 }
 
-/// The model of a run as a folder of its own: means of weights where they are kept, `config.json`, tokenizer. Rank 0 has it, and the others nothing
+/// The model of a run as a folder of its own: means of weights where they are kept, tables of the learner, `config.json`, tokenizer. Rank 0 has it, and the others nothing
 /// of it. A collective call.
 pub fn model_folder<F: Family>(
     family: &F,
@@ -157,6 +159,10 @@ pub fn model_folder<F: Family>(
     }
     if rank > 0 {
         return Ok(Contents::default());
+    }
+    let own = tables_of(&engine.learner);
+    if !own.is_empty() {
+        tables.push((TABLES.into(), named_copies(own, staging)?));
     }
     let documents = vec![("config.json".into(), family.model_config(&engine.learner))];
     Ok(Contents { tables, documents, tokenizer: family.tokenizer().cloned(), ..Contents::default() })
@@ -207,6 +213,7 @@ pub fn restore<F: Family>(
     for n in 0..engine.networks.len() {
         restore_network(path, &state, family, engine, n)?;
     }
+    restore_tables(path, &engine.learner)?;
     engine.loss_scale.restore(state.loss_scale);
     let lanes = engine.layout.lanes;
     CarryFiles::find(path, lanes)

@@ -24,7 +24,7 @@ struct Look {
 
 impl<L: Learner> Engine<'_, L> {
     /// The first tensor of a checkpoint that holds a value that is not finite, of those that this rank has at least a part of: weights, moments, the
-    /// average that is the model, what lanes carry. Averages that are not the model may hold one: the next evaluation drops those.
+    /// average that is the model, tables of the learner, what lanes carry. Averages that are not the model may hold one: the next evaluation drops those.
     pub(super) fn first_spoiled(&self) -> Option<String> {
         let spoiled = |kind: &str, name: &str, tensor: &Tensor| {
             (!is_finite(tensor)).then(|| format!("the {kind} `{name}`"))
@@ -52,7 +52,12 @@ impl<L: Learner> Engine<'_, L> {
             let mut tables = self.carry_tables().into_iter().flat_map(|(_, tables)| tables);
             tables.find_map(|(name, table)| spoiled("memory", &name, &table))
         };
-        self.networks.iter().zip(self.learner.networks()).find_map(of_network).or_else(of_lanes)
+        let of_learner = || {
+            let tables = self.learner.tables().into_iter().filter(|(_, table)| table.is_floating_point());
+            tables.into_iter().find_map(|(name, table)| spoiled("table", &name, &table))
+        };
+        let networks = self.networks.iter().zip(self.learner.networks());
+        networks.into_iter().find_map(of_network).or_else(of_learner).or_else(of_lanes)
     }
 }
 

@@ -19,6 +19,8 @@ pub const TRAINING_WEIGHTS: &str = "training_weights.safetensors";
 pub const AVERAGES: &str = "averages.safetensors";
 /// Tables of the optimizer.
 pub const OPTIMIZER: &str = "optimizer.safetensors";
+/// Tables of the learner, which are neither weights nor the optimizer's.
+pub const TABLES: &str = "tables.safetensors";
 /// What a run is besides its tensors.
 pub const STATE: &str = "trainer_state.json";
 

@@ -33,11 +33,22 @@ pub struct MomentGameConfig {
     /// Steps of the critic before each step of the generator; 0 updates both in every step.
     #[schemars(transform = Range::at_least(0).at_most(MAX_CRITIC_STEPS))]
     pub critic_steps: u64,
+    /// Largest singular value that the critic's quadratic form V has where it is used: one that is larger is scaled down to it, as one step of power
+    /// iteration an update of the critic finds it (Miyato et al. 2018, §2.1); 0 for no bound.
+    #[schemars(transform = Range::at_least(0.0))]
+    pub spectral_bound: f64,
 }
 
 impl Default for MomentGameConfig {
     fn default() -> Self {
-        Self { size: 3, mean: 1.0, correlation: 0.5, penalty: 1.0, critic_steps: 2 }
+        Self {
+            size: 3,
+            mean: 1.0,
+            correlation: 0.5,
+            penalty: 1.0,
+            critic_steps: 2,
+            spectral_bound: 0.0,
+        }
     }
 }
 
@@ -86,6 +97,7 @@ mod tests {
             (MomentGameConfig { mean: f64::NAN, ..good.clone() }, "model.mean"),
             (MomentGameConfig { correlation: 1.0, ..good.clone() }, "model.correlation"),
             (MomentGameConfig { penalty: 0.0, ..good.clone() }, "model.penalty"),
+            (MomentGameConfig { spectral_bound: f64::NAN, ..good.clone() }, "model.spectral_bound"),
             (MomentGameConfig { critic_steps: u64::MAX, ..good.clone() }, "model.critic_steps"),
         ] {
             let message = wrong.check().unwrap_err().to_string();

@@ -18,11 +18,16 @@ pub const CRITIC: usize = 1;
 /// Standard deviation of the generator's first weights: at 0 the generator has no gradient.
 const START: f64 = 0.5;
 
+/// Of the length of a vector, what keeps it from vanishing with V.
+const LEFT_OVER: f64 = 1e-12;
+
 /// Generator and critic.
 pub struct Players {
     config: MomentGameConfig,
     generator: Parameters,
     critic: Parameters,
+    /// v of eq. 7, of length 1: `[size]`. A table: no gradient moves it, and it is not made of sums.
+    direction: Tensor,
     seen: Seen,
 }
 
@@ -59,6 +64,7 @@ impl Players {
         Self {
             generator: network(generator(game)),
             critic: network(critic(game)),
+            direction: unit(&Tensor::from_slice(&vec![1f32; game.size])),
             seen: Seen { count: 0.0, sum: vec![0.0; game.size] },
             config: game.clone(),
         }
@@ -77,8 +83,29 @@ impl Players {
     /// D(x), eq. 2; `x`: `[batch, size]`, returns `[batch]`.
     fn score(&self, x: &Tensor) -> Tensor {
         let x = x - self.centre();
-        let quadratic = (x.matmul(&self.critic.get("critic.quadratic")) * &x).sum_dim_intlist(1, false, None);
+        let quadratic = (x.matmul(&self.quadratic()) * &x).sum_dim_intlist(1, false, None);
         x.matmul(&self.critic.get("critic.linear")) + quadratic * 0.5
+    }
+
+    /// V of eq. 2, `[size, size]`, whose largest singular value is held to the bound, eq. 7.
+    fn quadratic(&self) -> Tensor {
+        let (v, bound) = (self.critic.get("critic.quadratic"), self.config.spectral_bound);
+        if bound == 0.0 {
+            return v.shallow_clone();
+        }
+        // Both vectors are held fixed: the value is linear in V, so that there is a gradient where V is 0.
+        let left = unit(&v.detach().mv(&self.direction));
+        let sigma = left.dot(&v.mv(&self.direction));
+        v * (bound / sigma.clamp_min(bound))
+    }
+
+    /// One step of power iteration, eq. 7.
+    fn turn_direction(&mut self) {
+        tch::no_grad(|| {
+            let v = self.critic.get("critic.quadratic");
+            let turned = v.tr().mv(&v.mv(&self.direction)) + &self.direction * LEFT_OVER;
+            self.direction.copy_(&unit(&turned));
+        });
     }
 
     /// c of eq. 2, the mean of the data so far: `[size]`.
@@ -107,6 +134,11 @@ impl Players {
         let squares = |w: &Tensor| w.detach().square().sum(Kind::Double).double_value(&[]);
         self.critic.tensors().iter().map(squares).sum::<f64>().sqrt()
     }
+}
+
+/// `x` with length 1; 0 stays 0.
+fn unit(x: &Tensor) -> Tensor {
+    x / x.norm().clamp_min(f64::from(f32::MIN_POSITIVE))
 }
 
 impl Learner for Players {
@@ -157,7 +189,15 @@ impl Learner for Players {
         }
     }
 
-    fn updated(&mut self, _: &Turn, statistics: &[f64], weight: f64) {
+    fn tables(&self) -> Vec<(String, Tensor)> {
+        let direction = (self.config.spectral_bound > 0.0).then(|| self.direction.shallow_clone());
+        direction.into_iter().map(|table| ("critic.direction".into(), table)).collect()
+    }
+
+    fn updated(&mut self, turn: &Turn, statistics: &[f64], weight: f64) {
+        if self.config.spectral_bound > 0.0 && turn.networks.contains(&CRITIC) {
+            self.turn_direction();
+        }
         self.seen.count += weight;
         self.seen.sum.iter_mut().zip(statistics).for_each(|(sum, more)| *sum += more);
     }
@@ -212,5 +252,51 @@ mod tests {
             assert!(!players.restore(&other), "{other}");
         }
         assert_eq!(players.state(), json!({ "count": 2.0, "sum": [1.0, 2.0, 3.0] }));
+    }
+
+    fn bounded(bound: &str, v: &[f32; 4]) -> Players {
+        let keys = ["model.size=2".into(), format!("model.spectral_bound={bound}")];
+        let config = segue_testing::models::<crate::MomentGameConfig>().load(None, &keys).unwrap().config;
+        let players = Players::new(&config, config.model.get().unwrap());
+        let v = Tensor::from_slice(v).view([2, 2]);
+        tch::no_grad(|| players.critic.get("critic.quadratic").shallow_clone().copy_(&v));
+        players
+    }
+
+    /// Largest difference of the values of two tensors.
+    fn distance(a: &Tensor, b: &Tensor) -> f64 {
+        (a - b).abs().max().double_value(&[])
+    }
+
+    /// The singular values of V = ((3, 4), (0, 5)) are 3 √5 and √5, as those of VᵀV = ((9, 12), (12, 41)) are 45 and 5: a factor of 9 a step. The first
+    /// direction is (1, 1), the right one (1, 3).
+    #[test]
+    fn power_iteration_finds_the_largest_singular_value_and_the_bound_holds_it() {
+        let v = [3.0, 4.0, 0.0, 5.0];
+        let mut players = bounded("1.5", &v);
+        let raw = players.critic.get("critic.quadratic").detach();
+        (0..12).for_each(|_| players.turn_direction());
+        let expected = &raw * (1.5 / 45f64.sqrt());
+        // Single precision, of values below 2.
+        assert!(distance(&players.quadratic().detach(), &expected) < 1e-6);
+        let right = Tensor::from_slice(&[0.1f32.sqrt(), 0.9f32.sqrt()]);
+        assert!(distance(&players.direction, &right) < 1e-6, "{:?}", players.direction);
+        // What is within the bound stays as it is, bit by bit.
+        let mut within = bounded("7", &v);
+        (0..12).for_each(|_| within.turn_direction());
+        assert!(within.quadratic().detach().equal(&raw));
+    }
+
+    #[test]
+    fn a_form_of_zeros_has_a_gradient_and_leaves_the_direction() {
+        let mut players = bounded("0.1", &[0.0; 4]);
+        let before = players.direction.copy();
+        players.turn_direction();
+        assert!(distance(&players.direction, &before) < 1e-6);
+        let x = Tensor::from_slice(&[1f32, 2.0]).view([1, 2]);
+        players.score(&x).sum(None).backward();
+        // ½ x xᵀ.
+        let expected = Tensor::from_slice(&[0.5f32, 1.0, 1.0, 2.0]).view([2, 2]);
+        assert!(players.critic.get("critic.quadratic").grad().equal(&expected));
     }
 }

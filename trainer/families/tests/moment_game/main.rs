@@ -1,5 +1,7 @@
 //! Two networks in one run: turns, gradients, bytes, and an optimum that is known.
 
+mod tables;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
@@ -9,6 +11,7 @@ use segue_collectives::local::Local;
 use segue_collectives::simulated;
 use segue_configs::Config;
 use segue_dataloader::Reader;
+use segue_engine::checkpoint::read_tensors;
 use segue_engine::optim::averaging::AveragingEvent;
 use segue_engine::{Better, Engine, Event, Learner, Loss, Measures, Outcome, Turn};
 use segue_families::MODELS;
@@ -162,6 +165,52 @@ fn a_run_stopped_at_every_step_ends_with_the_same_bytes() {
             assert_same(&whole, &parts, &format!("{folder}, {critic_steps} steps of the critic, {average}"));
         }
     }
+}
+
+/// Holds that runs of the settings of [`SHORT`] and these end with the same bytes at 1, 2 and 4 ranks, however ranks divide them, and stopped at every
+/// step. Gives the files of the run.
+fn assert_exact(keys: &[&str], critic_steps: u64) -> BTreeMap<String, Vec<u8>> {
+    let load =
+        |dir: &Path, more: &[&str]| config(dir, &[&SHORT[..], &["average.start=5"], keys, more].concat());
+    let run = |ranks, shard: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        let config = load(folder.path(), &[shard]);
+        simulated::run(ranks, |comm| play(&config, critic_steps, comm, false));
+        files(folder.path())
+    };
+    let alone = run(1, "train.shard=none");
+    for (ranks, shard) in [(2, "none"), (4, "none"), (2, "gradients"), (4, "optimizer")] {
+        let what = format!("{keys:?}, {ranks} ranks, train.shard = {shard}");
+        assert_same(&alone, &run(ranks, &format!("train.shard={shard}")), &what);
+    }
+    let parts = tempfile::tempdir().unwrap();
+    let mut ranks = [1, 2, 4].into_iter().cycle();
+    let config = load(parts.path(), &[]);
+    while simulated::run(ranks.next().unwrap(), |comm| play(&config, critic_steps, comm, true))[0].preempted {
+    }
+    for folder in ["checkpoints/step-00000014/", "best/"] {
+        let of = |files: &BTreeMap<String, Vec<u8>>| -> BTreeMap<String, Vec<u8>> {
+            files
+                .iter()
+                .filter(|(name, _)| name.starts_with(folder))
+                .map(|(n, b)| (n.clone(), b.clone()))
+                .collect()
+        };
+        assert_same(
+            &of(&alone),
+            &of(&files(parts.path())),
+            &format!("{keys:?}, stopped at every step, {folder}"),
+        );
+    }
+    alone
+}
+
+/// Tensors of a file of a run, by name.
+fn stored(files: &BTreeMap<String, Vec<u8>>, name: &str) -> BTreeMap<String, Tensor> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tensors");
+    std::fs::write(&path, &files[name]).unwrap();
+    read_tensors(&path).unwrap().tensors
 }
 
 /// Two optimizers, each divided among all ranks, of which some own nothing of the smaller network.

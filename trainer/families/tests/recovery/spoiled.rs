@@ -21,7 +21,7 @@ fn go(
     on_event: &mut dyn FnMut(Event),
 ) -> Result<Outcome, TrainError> {
     let family = Walk { poisoned: &[], lead: &|w| (w - 1.0).abs(), keeps_best: None };
-    train(config, family, Scale(scale().0, spoils.to_vec()), comm, &|| false, on_event)
+    train(config, family, Scale(scale().0, spoils.to_vec(), scale().2), comm, &|| false, on_event)
 }
 
 /// Steps of the checkpoints of a run, and the names of what else lies there.
@@ -192,7 +192,7 @@ fn the_best_model_is_not_one_that_holds_a_nan() {
     let run = folder();
     let config = config(run.path(), &["eval.every=4"]);
     let family = Walk { poisoned: &[], lead: &|_| 0.5, keeps_best: Some(KeepBest { patience: 0 }) };
-    let spoiled = Scale(scale().0, vec![4]);
+    let spoiled = Scale(scale().0, vec![4], scale().2);
     let error = train(&config, family, spoiled, &Local, &|| false, &mut |_| {}).unwrap_err();
     assert!(matches!(error, TrainError::Spoiled { step: 4, .. }), "{error}");
     assert!(!run.path().join("best").exists());

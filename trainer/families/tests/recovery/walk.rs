@@ -24,8 +24,8 @@ pub const STEPS: u64 = 20;
 /// Its lanes.
 pub const LANES: usize = 4;
 
-/// One number, y = w · (sum of the lane so far), that is to be 1; and the steps whose update makes a NaN of it.
-pub struct Scale(pub Parameters, pub Vec<u64>);
+/// One number, y = w · (sum of the lane so far), that is to be 1; the steps whose update makes a NaN of it; and a running mean of it, which is a table.
+pub struct Scale(pub Parameters, pub Vec<u64>, pub Tensor);
 
 /// The sum of what a lane has read, `[lanes]`.
 pub struct Sum(Tensor);
@@ -63,7 +63,13 @@ impl Learner for Scale {
         Loss::of(loss, batch.size()[1] as f64, None, Sum(sum))
     }
 
+    fn tables(&self) -> Vec<(String, Tensor)> {
+        vec![("mean".into(), self.2.shallow_clone())]
+    }
+
     fn updated(&mut self, turn: &Turn, _: &[f64], _: f64) {
+        let mean = &self.2 * 0.9 + self.0.tensors()[0].detach() * 0.1;
+        self.2.copy_(&mean);
         if self.1.contains(&turn.nth) {
             let _ = tch::no_grad(|| self.0.tensors()[0].detach().fill_(f64::NAN));
         }
@@ -179,7 +185,8 @@ pub fn config(dir: &Path, overrides: &[&str]) -> Config {
 
 pub fn scale() -> Scale {
     let spec = ParameterSpec { name: "w".into(), shape: vec![1], init: Init::Zeros };
-    Scale(Parameters::initialise(vec![spec], 1, Kind::Float), Vec::new())
+    let mean = Tensor::zeros([1], (Kind::Float, tch::Device::Cpu));
+    Scale(Parameters::initialise(vec![spec], 1, Kind::Float), Vec::new(), mean)
 }
 
 pub fn walk(
@@ -206,8 +213,8 @@ pub fn tensors(dir: &Path, step: u64) -> BTreeMap<String, Vec<u8>> {
     let entries = std::fs::read_dir(last).unwrap().map(|entry| entry.unwrap());
     let files = entries.map(|e| (e.file_name().into_string().unwrap(), std::fs::read(e.path()).unwrap()));
     let tensors: BTreeMap<_, _> = files.filter(|(name, _)| name.ends_with(".safetensors")).collect();
-    // The model, the weights behind their mean, the optimizer, and a file for each micro-step's lanes.
-    assert_eq!(tensors.len(), 3 + LANES);
+    // The model, the weights behind their mean, the optimizer, the table, and a file for each micro-step's lanes.
+    assert_eq!(tensors.len(), 4 + LANES);
     tensors
 }
 
