@@ -50,6 +50,8 @@ pub enum Purpose {
     Contexts = 30,
     /// Which nodes are trained and tested on.
     NodeSplit = 31,
+    /// Draws of what a learner makes of data before its first step; counters: round, micro-step.
+    Preparation = 32,
 }
 
 /// Finaliser of SplitMix64 (Steele, Lea, Flood 2014): a bijection with full avalanche.

@@ -57,6 +57,23 @@ impl<C> Loss<C> {
     }
 }
 
+/// Data that a learner looks at before the first step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Look {
+    /// The source it comes from.
+    pub source: usize,
+    /// Which of that source's batches it is, from 1: of a source whose lanes have cursors, the first.
+    pub nth: u64,
+}
+
+/// What one micro-step tells of data that a learner looks at before the first step.
+pub struct Tally {
+    /// Sums over its examples, on the device of the model, as many values in each micro-step.
+    pub statistics: Vec<Tensor>,
+    /// Examples they are sums over.
+    pub weight: f64,
+}
+
 /// Networks, and the loss of a micro-step: all that a step of training needs. Whatever it draws is a function of the
 /// noise it is given.
 pub trait Learner {
@@ -78,6 +95,27 @@ pub trait Learner {
     fn reached(&self, turn: &Turn, network: usize) -> Option<&[bool]> {
         let _ = (turn, network);
         None
+    }
+
+    /// What a fresh run looks at before its first step, in round `round` (from 0) of as many as it takes; `None` ends them. Rounds are for networks whose
+    /// layers are set one after the other, each by what the one below makes of the data (Salimans and Kingma 2016, §3).
+    ///
+    /// A run that goes on from a checkpoint, or begins with weights of another (`train.init_from`), looks at nothing.
+    fn preparation(&self, round: u64) -> Option<Look> {
+        let _ = round;
+        None
+    }
+
+    /// What micro-step number `micro_step` (from 0) of this rank tells of the batch of round `round`. No graph is kept.
+    fn look(&self, round: u64, batch: &Self::Batch, micro_step: usize, noise: &Noise) -> Tally {
+        let _ = (round, batch, micro_step, noise);
+        Tally { statistics: Vec::new(), weight: 0.0 }
+    }
+
+    /// Sets weights or tables in place by the sums of [`Tally::statistics`] over the batch of round `round`, all lanes of it, and its weight. Both are the
+    /// same whatever the number of ranks, and every rank does the same with them.
+    fn prepare(&mut self, round: u64, statistics: &[f64], weight: f64) {
+        let _ = (round, statistics, weight);
     }
 
     /// What `lanes` lanes carry before their first batch.
@@ -107,7 +145,7 @@ pub trait Learner {
 
     /// Tensors that are neither weights nor a lane's, with their names: running means of a batch norm, vectors of a power iteration, baselines. They are
     /// of single precision or whole numbers of 64 bits, as files hold them, lie where the model does, have the same names and shapes at any time, and are
-    /// alike on all ranks: [`Learner::updated`] writes to them, and nothing else does. Checkpoints and folders of the model hold
+    /// alike on all ranks: [`Learner::prepare`] and [`Learner::updated`] write to them, and nothing else does. Checkpoints and folders of the model hold
     /// them; a restart fills these tensors.
     fn tables(&self) -> Vec<(String, Tensor)> {
         Vec::new()

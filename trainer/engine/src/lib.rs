@@ -25,6 +25,7 @@ mod learner;
 mod micro_step;
 mod network;
 pub mod optim;
+mod preparation;
 mod publication;
 mod recovery;
 mod reducer;
@@ -56,7 +57,7 @@ pub use family::{
 };
 pub use fill::fill;
 pub use layout::{Layout, check_ranks};
-pub use learner::{Learner, Loss, Turn};
+pub use learner::{Learner, Look, Loss, Tally, Turn};
 pub use network::Network;
 pub use run::train;
 pub use share::{Share, Watch};

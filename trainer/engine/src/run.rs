@@ -21,6 +21,7 @@ use super::identity::dropped;
 use super::keeper::Keeper;
 use super::kept::reconcile;
 use super::learner::Learner;
+use super::preparation::prepare;
 use super::publication::Publication;
 use super::replicas::check_replicas;
 use super::search::newest_checkpoint;
@@ -189,6 +190,10 @@ impl<'a, F: Family> Run<'a, F> {
                     for note in begun.notes {
                         on_event(Event::Warning { what: format!("train.init_from: {note}") });
                     }
+                }
+                if config.train.init_from.is_empty() {
+                    let cursors: Vec<F::Cursor> = own_cursors(&state, &engine, None)?;
+                    prepare(&family, &mut engine, &cursors)?;
                 }
                 engine.begin_averages(&state.fine_tuning);
             }

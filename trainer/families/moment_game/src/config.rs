@@ -37,6 +37,9 @@ pub struct MomentGameConfig {
     /// iteration an update of the critic finds it (Miyato et al. 2018, §2.1); 0 for no bound.
     #[schemars(transform = Range::at_least(0.0))]
     pub spectral_bound: f64,
+    /// Begin with a generator that has the mean of the first batch of data, and the variances of its coordinates, in place of drawn
+    /// weights (data-dependent initialisation, Salimans and Kingma 2016, §3).
+    pub prepared: bool,
 }
 
 impl Default for MomentGameConfig {
@@ -48,6 +51,7 @@ impl Default for MomentGameConfig {
             penalty: 1.0,
             critic_steps: 2,
             spectral_bound: 0.0,
+            prepared: false,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The two networks, and what each of them is trained to lower. Equations are numbered as in `README.md`.
 
 use segue_configs::Config;
-use segue_engine::{Learner, Loss, Turn};
+use segue_engine::{Learner, Look, Loss, Tally, Turn};
 use segue_kernels::noise::Noise;
 use segue_kernels::{Init, ParameterSpec, Parameters};
 use serde::{Deserialize, Serialize};
@@ -165,6 +165,29 @@ impl Learner for Players {
             }
             _ => Turn { networks: vec![GENERATOR], source: GENERATOR, nth: round + 1 },
         }
+    }
+
+    /// The first batch of the generator's source.
+    fn preparation(&self, round: u64) -> Option<Look> {
+        (self.config.prepared && round == 0).then_some(Look { source: GENERATOR, nth: 1 })
+    }
+
+    /// Sums of the coordinates of data, then of their squares.
+    fn look(&self, _: u64, batch: &Tensor, micro_step: usize, _: &Noise) -> Tally {
+        let data = batch.get(micro_step as i64).to_kind(Kind::Double); // [micro_batch, size]
+        let sum = |x: &Tensor| x.sum_dim_intlist(0, false, None);
+        Tally { statistics: vec![sum(&data), sum(&data.square())], weight: data.size()[0] as f64 }
+    }
+
+    /// b becomes the mean of the data, A the diagonal of their standard deviations.
+    fn prepare(&mut self, _: u64, statistics: &[f64], weight: f64) {
+        let moments: Vec<f64> = statistics.iter().map(|sum| sum / weight).collect();
+        let (means, squares) = moments.split_at(self.config.size);
+        let spreads: Vec<f64> =
+            means.iter().zip(squares).map(|(mean, square)| (square - mean * mean).max(0.0).sqrt()).collect();
+        let set = |name, values: Tensor| self.generator.get(name).shallow_clone().copy_(&values);
+        set("generator.bias", Tensor::from_slice(means));
+        set("generator.weight", Tensor::from_slice(&spreads).diag(0));
     }
 
     fn start(&self, _: i64) {}
