@@ -231,6 +231,13 @@ impl Config {
             let why = format!("must be a multiple of train.micro_batch, which is {}", t.micro_batch);
             return Err(out_of_range("train.lanes", t.lanes, &why));
         }
+        if !t.holds_whole_groups() {
+            let why = format!(
+                "must divide train.micro_batch, which is {}: a group is whole inside one micro-step",
+                t.micro_batch
+            );
+            return Err(out_of_range("train.group", t.group, &why));
+        }
         if self.task.name.is_empty() {
             self.check_reading()?;
         }

@@ -11,6 +11,7 @@ const OF_FAMILIES: &[&str] = &[
     "objective",
     "adversarial",
     "task",
+    "train.group",
     "train.segment",
     "train.ext_len",
     "train.loss",

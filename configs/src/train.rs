@@ -129,6 +129,10 @@ pub struct TrainConfig {
     /// Lanes of one forward and backward pass.
     #[schemars(transform = Range::read(1))]
     pub micro_batch: usize,
+    /// Examples over which a loss acts that is no sum over them, such as one of their mean: a part of a micro-step that divides `micro_batch`, so that it
+    /// does not depend on the number of ranks; 0 for all of a micro-step.
+    #[schemars(transform = Range::read(0))]
+    pub group: usize,
     /// Tokens of a lane per step.
     #[schemars(transform = Range::read(1))]
     pub segment: usize,
@@ -215,6 +219,16 @@ pub struct TrainConfig {
 }
 
 impl TrainConfig {
+    /// Examples of a group: `group`, or a whole micro-step.
+    pub fn group_size(&self) -> usize {
+        if self.group == 0 { self.micro_batch } else { self.group }
+    }
+
+    /// Whether groups are whole inside micro-steps.
+    pub fn holds_whole_groups(&self) -> bool {
+        self.micro_batch.is_multiple_of(self.group_size())
+    }
+
     /// How its products are made.
     pub fn products(&self) -> Products {
         Products { precision: self.precision, tf32: self.tf32 }
@@ -236,6 +250,7 @@ impl Default for TrainConfig {
             seed: 1,
             lanes: 8,
             micro_batch: 4,
+            group: 0,
             segment: 128,
             ext_len: 0,
             loss: LossKind::Full,

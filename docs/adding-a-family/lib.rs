@@ -94,6 +94,7 @@ impl Family for Fit<'_> {
             rate_of: "pairs",
             work: None,
             loss_as: LossAs::Loss,
+            group: None,
             sources: ("source", Vec::new()),
         }
     }

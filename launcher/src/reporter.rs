@@ -244,6 +244,9 @@ impl<'a> Reporter<'a> {
         if let Some(name) = source {
             row[*kind] = json!(name);
         }
+        if let Some(group) = labels.group {
+            row["group"] = json!(group);
+        }
         for (name, value) in noise.iter().flat_map(describe_noise) {
             row[name] = json!(value);
         }
@@ -308,9 +311,10 @@ fn describe_start(started: &Started, out: &Output) {
     if started.step >= started.steps {
         out.line(&format!("{} done; nothing is left to train", counted(started.steps, "step")));
     }
-    let Labels { per_step, step_of, .. } = &started.labels;
+    let Labels { per_step, step_of, group, .. } = &started.labels;
+    let groups = group.map_or(String::new(), |group| format!(" in groups of {group}"));
     out.line(&format!(
-        "{} parameters, {per_step} {step_of} a step, {}, from step {} to {}",
+        "{} parameters, {per_step} {step_of} a step{groups}, {}, from step {} to {}",
         started.parameters,
         counted(started.world_size, "rank"),
         started.step,

@@ -131,6 +131,8 @@ pub struct Labels {
     pub work: Option<f64>,
     /// What a mean loss is also told as.
     pub loss_as: LossAs,
+    /// Examples within which a loss acts that is no sum over them (`train.group`); `None` where there is no such loss.
+    pub group: Option<u64>,
     /// What a source is called in a row of `metrics.jsonl`, and the names of all; empty where there is one source.
     pub sources: (&'static str, Vec<String>),
 }

@@ -15,6 +15,7 @@ mod evaluation;
 mod event;
 mod family;
 mod fill;
+mod groups;
 mod guard;
 pub mod identity;
 mod jobs;
@@ -56,6 +57,7 @@ pub use family::{
     Begun, Better, Family, FamilyBatch, FamilyReader, KeepBest, Labels, LossAs, Measures, Place, Prepared,
 };
 pub use fill::fill;
+pub use groups::by_group;
 pub use layout::{Layout, check_ranks};
 pub use learner::{Learner, Look, Loss, Tally, Turn};
 pub use network::Network;

@@ -94,6 +94,7 @@ impl Family for Carrying {
             rate_of: "lanes",
             work: None,
             loss_as: LossAs::Loss,
+            group: None,
             sources,
         }
     }

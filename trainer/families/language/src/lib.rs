@@ -191,6 +191,7 @@ impl Family for Pretraining<'_> {
                 DataOrder::Stream | DataOrder::Lines | DataOrder::Episodes | DataOrder::Sentences => None,
             },
             loss_as: if in_characters { LossAs::Bits } else { LossAs::Perplexity },
+            group: None,
             sources: ("source", Vec::new()),
         }
     }

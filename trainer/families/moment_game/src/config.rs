@@ -33,6 +33,10 @@ pub struct MomentGameConfig {
     /// Steps of the critic before each step of the generator; 0 updates both in every step.
     #[schemars(transform = Range::at_least(0).at_most(MAX_CRITIC_STEPS))]
     pub critic_steps: u64,
+    /// Weight ν of the generator's term `ν/2 · |m − m'|²` a vector, m and m' the means of data and of what it makes over a group of
+    /// `train.group` vectors (feature matching, Salimans et al. 2016, §3.1); 0 for none.
+    #[schemars(transform = Range::at_least(0.0))]
+    pub matching: f64,
     /// Largest singular value that the critic's quadratic form V has where it is used: one that is larger is scaled down to it, as one step of power
     /// iteration an update of the critic finds it (Miyato et al. 2018, §2.1); 0 for no bound.
     #[schemars(transform = Range::at_least(0.0))]
@@ -50,6 +54,7 @@ impl Default for MomentGameConfig {
             correlation: 0.5,
             penalty: 1.0,
             critic_steps: 2,
+            matching: 0.0,
             spectral_bound: 0.0,
             prepared: false,
         }
@@ -59,7 +64,7 @@ impl Default for MomentGameConfig {
 impl ModelSection for MomentGameConfig {
     const TYPE: &'static str = "moment-game";
     const TITLE: &'static str = "Moment game";
-    const READS: &'static [&'static str] = &["train.batch_warmup", "train.batch_warmup_from"];
+    const READS: &'static [&'static str] = &["train.batch_warmup", "train.batch_warmup_from", "train.group"];
     const NETWORKS: &'static [&'static str] = &["generator", "critic"];
 
     fn family() -> &'static (dyn Any + Send + Sync) {
@@ -79,6 +84,8 @@ impl ModelSection for MomentGameConfig {
         let why = "this game keeps its best state always";
         let mut idle = Idle::without_layers();
         idle.push(Idle::new("checkpoint.best", &["model.model_type"], why));
+        let why = "no loss acts within a group: needs model.matching above 0";
+        idle.extend(Idle::all(self.matching == 0.0, "train", &["group"], &["model.matching"], why));
         idle
     }
 
@@ -101,11 +108,40 @@ mod tests {
             (MomentGameConfig { mean: f64::NAN, ..good.clone() }, "model.mean"),
             (MomentGameConfig { correlation: 1.0, ..good.clone() }, "model.correlation"),
             (MomentGameConfig { penalty: 0.0, ..good.clone() }, "model.penalty"),
+            (MomentGameConfig { matching: -1.0, ..good.clone() }, "model.matching"),
             (MomentGameConfig { spectral_bound: f64::NAN, ..good.clone() }, "model.spectral_bound"),
             (MomentGameConfig { critic_steps: u64::MAX, ..good.clone() }, "model.critic_steps"),
         ] {
             let message = wrong.check().unwrap_err().to_string();
             assert!(message.contains(key), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_group_is_of_whole_micro_steps_and_has_an_effect() {
+        let load = |keys: &[&str]| {
+            let keys =
+                ["model.model_type=moment-game", "train.lanes=8", "train.micro_batch=4"].iter().chain(keys);
+            let keys: Vec<String> = keys.map(|key| key.to_string()).collect();
+            let loaded = segue_testing::models::<crate::MomentGameConfig>().load(None, &keys);
+            loaded.map(|loaded| loaded.config.train.group_size()).map_err(|error| error.to_string())
+        };
+        let matching = "model.matching=1";
+        assert_eq!(load(&[matching]), Ok(4));
+        assert_eq!(load(&[matching, "train.group=2"]), Ok(2));
+        for (keys, says) in [
+            (
+                &[matching, "train.group=3"][..],
+                "`train.group` = 3 is invalid: must divide train.micro_batch, which is 4",
+            ),
+            (&[matching, "train.group=8"], "`train.group` = 8 is invalid: must divide train.micro_batch"),
+            (
+                &["train.group=2"],
+                "`train.group` = 2 is invalid: no loss acts within a group: needs model.matching above 0",
+            ),
+        ] {
+            let message = load(keys).unwrap_err();
+            assert!(message.contains(says), "{message}");
         }
     }
 

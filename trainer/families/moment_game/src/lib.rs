@@ -77,6 +77,7 @@ impl Family for MomentGame<'_> {
             rate_of: "vectors",
             work: None,
             loss_as: LossAs::Loss,
+            group: (self.game.matching > 0.0).then_some(self.config.train.group_size() as u64),
             sources: ("turn", turns.iter().map(|name| name.to_string()).collect()),
         }
     }

@@ -1,7 +1,7 @@
 //! The two networks, and what each of them is trained to lower. Equations are numbered as in `README.md`.
 
 use segue_configs::Config;
-use segue_engine::{Learner, Look, Loss, Tally, Turn};
+use segue_engine::{Learner, Look, Loss, Tally, Turn, by_group};
 use segue_kernels::noise::Noise;
 use segue_kernels::{Init, ParameterSpec, Parameters};
 use serde::{Deserialize, Serialize};
@@ -24,6 +24,8 @@ const LEFT_OVER: f64 = 1e-12;
 /// Generator and critic.
 pub struct Players {
     config: MomentGameConfig,
+    /// Vectors of a group.
+    group: usize,
     generator: Parameters,
     critic: Parameters,
     /// v of eq. 7, of length 1: `[size]`. A table: no gradient moves it, and it is not made of sums.
@@ -66,6 +68,7 @@ impl Players {
             critic: network(critic(game)),
             direction: unit(&Tensor::from_slice(&vec![1f32; game.size])),
             seen: Seen { count: 0.0, sum: vec![0.0; game.size] },
+            group: config.train.group_size(),
             config: game.clone(),
         }
     }
@@ -106,6 +109,12 @@ impl Players {
             let turned = v.tr().mv(&v.mv(&self.direction)) + &self.direction * LEFT_OVER;
             self.direction.copy_(&unit(&turned));
         });
+    }
+
+    /// ν/2 Σ n |m − m'|² of eq. 6 over the groups of a micro-step, n vectors each; `data`, `made`: `[micro_batch, size]`; scalar.
+    fn mismatch(&self, data: &Tensor, made: &Tensor) -> Tensor {
+        let means = |x: &Tensor| by_group(x, self.group).mean_dim(1, false, None); // [groups, size]
+        (means(data) - means(made)).square().sum(None) * (self.config.matching / 2.0 * self.group as f64)
     }
 
     /// c of eq. 2, the mean of the data so far: `[size]`.
@@ -192,7 +201,7 @@ impl Learner for Players {
 
     fn start(&self, _: i64) {}
 
-    /// Eq. 3 and 4 as sums over the vectors of a micro-step. The gap is reported in every turn, so that a mean loss over
+    /// Eq. 3, 4 and 6 as sums over the vectors of a micro-step. The gap is reported in every turn, so that a mean loss over
     /// turns means something.
     fn loss(&self, turn: &Turn, batch: &Tensor, micro_step: usize, (): &(), noise: &Noise) -> Loss<()> {
         let data = batch.get(micro_step as i64); // [micro_batch, size]
@@ -200,6 +209,7 @@ impl Learner for Players {
         let gap = (self.score(&data) - self.score(&made)).sum(None);
         let weight = data.size()[0] as f64;
         let objective = |&network: &usize| match network {
+            GENERATOR if self.config.matching > 0.0 => &gap + self.mismatch(&data, &made),
             GENERATOR => gap.shallow_clone(),
             _ => self.penalty() * weight - &gap,
         };

@@ -141,6 +141,7 @@ impl Family for Training<'_> {
             rate_of: "steps",
             work: Some(1.0),
             loss_as: LossAs::Loss,
+            group: None,
             sources: ("task", Task::ALL.iter().map(|task| task.name().to_string()).collect()),
         }
     }

@@ -171,6 +171,7 @@ impl Family for ReverseCopy<'_> {
             rate_of: "tokens",
             work: None,
             loss_as: LossAs::Perplexity,
+            group: None,
             sources: ("source", Vec::new()),
         }
     }

@@ -228,6 +228,7 @@ impl<'a> Family for Examples<'a> {
             rate_of: "examples",
             work: Some(self.config.train.lanes as f64),
             loss_as: LossAs::Loss,
+            group: None,
             sources: ("task", self.tasks.iter().map(|data| data.name.clone()).collect()),
         }
     }

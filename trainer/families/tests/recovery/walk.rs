@@ -120,6 +120,7 @@ impl Family for Walk<'_> {
             rate_of: "numbers",
             work: None,
             loss_as: LossAs::Loss,
+            group: None,
             sources: ("source", Vec::new()),
         }
     }
