@@ -23,10 +23,14 @@ impl Idle {
         Self { key: key.into(), by: by.iter().map(|key| key.to_string()).collect(), why }
     }
 
-    /// Rates that fall from layer to layer, of a model whose parameters are of no layer, or of one.
-    pub fn without_layers() -> Vec<Self> {
+    /// Rates that fall from layer to layer, of a model of these `networks` whose parameters are of no layer, or of one.
+    pub fn without_layers(networks: &[&str]) -> Vec<Self> {
         let why = "this model has no layers that could learn at different rates";
-        Self::all(true, "optim", &["layer_decay", "layer_decay_of"], &["model.model_type"], why)
+        let sections = networks.iter().map(|network| format!("optim.{network}")).chain(["optim".into()]);
+        let of = |section: String| {
+            Self::all(true, &section, &["layer_decay", "layer_decay_of"], &["model.model_type"], why)
+        };
+        sections.flat_map(of).collect()
     }
 
     /// The same of each of several keys of a section, where `idle` holds.

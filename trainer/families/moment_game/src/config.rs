@@ -82,7 +82,7 @@ impl ModelSection for MomentGameConfig {
 
     fn idle(&self, _: &Config) -> Vec<Idle> {
         let why = "this game keeps its best state always";
-        let mut idle = Idle::without_layers();
+        let mut idle = Idle::without_layers(Self::NETWORKS);
         idle.push(Idle::new("checkpoint.best", &["model.model_type"], why));
         let why = "no loss acts within a group: needs model.matching above 0";
         idle.extend(Idle::all(self.matching == 0.0, "train", &["group"], &["model.matching"], why));
@@ -142,6 +142,22 @@ mod tests {
         ] {
             let message = load(keys).unwrap_err();
             assert!(message.contains(says), "{message}");
+        }
+    }
+
+    #[test]
+    fn rates_by_layer_are_refused_of_each_network() {
+        for key in ["optim.layer_decay", "optim.critic.layer_decay", "optim.generator.layer_decay"] {
+            let keys = ["model.model_type=moment-game".into(), format!("{key}=0.5")];
+            let message = segue_testing::models::<crate::MomentGameConfig>()
+                .load(None, &keys)
+                .err()
+                .unwrap()
+                .to_string();
+            assert!(
+                message.contains(&format!("`{key}` = 0.5 is invalid: this model has no layers")),
+                "{message}"
+            );
         }
     }
 

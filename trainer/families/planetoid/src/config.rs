@@ -387,7 +387,7 @@ impl ModelSection for PlanetoidConfig {
             Idle::new("recovery.diverged_times", &["model.model_type"], is_loss),
         ]
         .into_iter()
-        .chain(Idle::without_layers())
+        .chain(Idle::without_layers(Self::NETWORKS))
         .collect()
     }
 

@@ -190,7 +190,7 @@ impl ModelSection for ReverseCopyConfig {
 
     fn idle(&self, _: &Config) -> Vec<Idle> {
         let mut idle = self.layer().idle_of_cells();
-        idle.extend(Idle::without_layers());
+        idle.extend(Idle::without_layers(Self::NETWORKS));
         idle
     }
 }

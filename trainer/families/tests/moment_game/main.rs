@@ -2,6 +2,7 @@
 
 mod groups;
 mod preparation;
+mod rules;
 mod tables;
 
 use std::collections::BTreeMap;
