@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::range::Range;
 use crate::refusal::{no_effect, out_of_range};
-use crate::{Config, ConfigError, Idle, NonFinite};
+use crate::{Config, ConfigError, CountOf, Idle, NonFinite};
 
 /// The average of the weights that evaluations and `model.safetensors` are of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Default)]
@@ -79,6 +79,9 @@ pub enum DecidingLoss {
 pub struct AverageConfig {
     /// Kind of average that is kept beside the trained weights.
     pub kind: AverageKind,
+    /// What is counted as a step here. With `network` each network's average is over its own updates, and begins by their number; `two_tailed` and
+    /// `patience` need `run`, as evaluations decide for all networks at once.
+    pub of: CountOf,
     /// `tail`: begin after this step; 0 for never. Other kinds need 0.
     #[schemars(transform = Range::at_least(0))]
     pub start: u64,
@@ -131,6 +134,7 @@ impl Default for AverageConfig {
     fn default() -> Self {
         Self {
             kind: AverageKind::Tail,
+            of: CountOf::Run,
             start: 0,
             patience: 0,
             trigger: AverageTrigger::NonMonotonic,
@@ -183,7 +187,7 @@ impl Config {
         let why = "needs average.start or average.patience of at least 1";
         idle.extend(Idle::all(patience == 0 && start == 0, "average", &["every", "repeat_every"], &by, why));
         let why = "there is no average: needs average.start or average.patience of at least 1, or another average.kind";
-        idle.extend(Idle::all(self.average.copies() == 0, "average", &["beside_trained"], &by, why));
+        idle.extend(Idle::all(self.average.copies() == 0, "average", &["beside_trained", "of"], &by, why));
         let stagnates = self.average.variant == TwoTailedVariant::Extended;
         let why = "needs average.variant = \"extended\"";
         idle.extend(Idle::all(!stagnates, "average", &["stagnation"], &["average.variant"], why));
@@ -240,6 +244,10 @@ impl Config {
                 let why = format!("needs average.kind = {}", json!(kind));
                 return Err(no_effect(key, value, &why));
             }
+        }
+        if a.of == CountOf::Network && a.needs_evaluations() {
+            let why = "evaluations decide for all networks at once: needs average.patience = 0 and another average.kind than two_tailed";
+            return Err(out_of_range("average.of", "network", why));
         }
         if a.fine_tuning > 0 && (a.patience == 0 || self.eval.every == 0) {
             let why = "stages end by losses; needs average.patience and eval.every of at least 1";
@@ -323,6 +331,9 @@ mod tests {
         for (overrides, named) in [
             (&["average.kind=ema"][..], "two_tailed"),
             (&["average.kind=polyak", "average.start=3"], "average.start"),
+            (&["average.of=network"], "average.of"),
+            (&["average.of=network", "average.patience=3", "eval.every=5"], "average.of"),
+            (&["average.of=network", "average.kind=two_tailed", "eval.every=5"], "average.of"),
             (&["average.kind=polyak", "average.every=3"], "average.every"),
             (&["average.start=3", "average.every=0"], "average.every"),
             (&["train.steps=20", "average.start=16", "average.every=15"], "average.every"),

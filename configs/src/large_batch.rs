@@ -4,7 +4,8 @@ use crate::idle::Overlooked;
 use crate::range::counts_in_single;
 use crate::refusal::{no_effect, out_of_range};
 use crate::{
-    Config, ConfigError, OptimConfig, OptimKind, RateScale, ReducePrecision, ScheduleKind, Shard, TrainConfig,
+    Config, ConfigError, CountOf, OptimConfig, OptimKind, RateScale, ReducePrecision, ScheduleKind, Shard,
+    TrainConfig,
 };
 
 /// Keys that give `schedule.steps` an effect.
@@ -77,7 +78,10 @@ impl Config {
         let drops = schedule.kind == ScheduleKind::Stepped;
         let of_drops = "needs schedule.kind = \"stepped\"";
         let cycles = schedule.kind == ScheduleKind::Cyclical;
-        let all: [(bool, Overlooked); 6] = [
+        let changes = schedule.kind != ScheduleKind::Constant || schedule.warmup > 0;
+        let of_change = "needs a rate that changes: another schedule.kind, or schedule.warmup above 0";
+        let all: [(bool, Overlooked); 7] = [
+            (changes, ("of", &["kind", "warmup"], of_change)),
             (drops, ("drop_after", &["kind"], of_drops)),
             (drops, ("drop_factor", &["kind"], of_drops)),
             (cycles, ("cycle", &["kind"], "needs schedule.kind = \"cyclical\"")),
@@ -130,9 +134,19 @@ impl Config {
         match self.schedule.kind {
             ScheduleKind::Stepped => self.check_drops(section)?,
             ScheduleKind::Cyclical => self.check_cycle(section)?,
+            ScheduleKind::Cosine | ScheduleKind::Linear => self.check_end(section)?,
             _ => {}
         }
         self.check_scale(section)
+    }
+
+    /// Where updates of a network are counted, `train.steps` does not say when the last of them is made.
+    fn check_end(&self, section: &str) -> Result<(), ConfigError> {
+        if self.schedule.of == CountOf::Run || self.schedule.steps > 0 {
+            return Ok(());
+        }
+        let why = "schedule.of = \"network\" counts updates of a network; must be the number over which its rate falls";
+        Err(out_of_range(format!("{section}.steps"), 0, why))
     }
 
     fn check_drops(&self, section: &str) -> Result<(), ConfigError> {
@@ -231,12 +245,44 @@ impl Config {
 
 #[cfg(test)]
 mod tests {
-    use crate::Config;
     use crate::testing::MODELS;
+    use crate::{Config, CountOf};
 
     fn load(keys: &[&str]) -> Result<Config, String> {
         let keys: Vec<String> = keys.iter().map(|key| key.to_string()).collect();
         MODELS.load(None, &keys).map(|loaded| loaded.config).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn a_schedule_of_a_networks_updates_says_its_length_where_it_ends() {
+        for (keys, says) in [
+            (
+                &["schedule.of=network"][..],
+                "`schedule.steps` = 0 is invalid: schedule.of = \"network\" counts updates",
+            ),
+            (&["schedule.kind=linear", "schedule.of=network"], "`schedule.steps` = 0"),
+            (
+                &["schedule.kind=constant", "schedule.of=network"],
+                "`schedule.of` = network is invalid: needs a rate that changes",
+            ),
+        ] {
+            let message = load(keys).unwrap_err();
+            assert!(message.contains(says), "{message}");
+        }
+        for keys in [
+            &["schedule.of=network", "schedule.steps=10"][..],
+            &["schedule.kind=constant", "schedule.warmup=3", "schedule.of=network"],
+            &["schedule.kind=inverse_sqrt", "schedule.of=network"],
+        ] {
+            load(keys).unwrap();
+        }
+        let paired =
+            |keys: &[&str]| load(&[&["model.model_type=paired", "schedule.kind=linear"], keys].concat());
+        let message = paired(&["schedule.writer.of=network"]).unwrap_err();
+        assert!(message.contains("`schedule.writer.steps` = 0"), "{message}");
+        let config = paired(&["schedule.writer.of=network", "schedule.writer.steps=7"]).unwrap();
+        let counts = [config.schedule.of, config.of_network("writer").schedule.of];
+        assert_eq!(counts, [CountOf::Run, CountOf::Network]);
     }
 
     /// Goyal et al. 2017: 0.1 at 256 becomes 3.2 at 8,192. NVIDIA's Transformer-XL: 0.01 at 128 became 0.02 at 512.

@@ -67,7 +67,7 @@ pub use published::PublishedConfig;
 pub use recovery::{NonFinite, RecoveryConfig};
 pub use refusal::out_of_range;
 pub use run::{CheckpointConfig, LogConfig, RunConfig, SinkKind};
-pub use schedule::{DecayFrom, RateScale, ScheduleConfig, ScheduleKind};
+pub use schedule::{CountOf, DecayFrom, RateScale, ScheduleConfig, ScheduleKind};
 pub use task::{TaskConfig, TaskLoss, TaskSummary, finetuning_defaults};
 pub use train::{CollectivesKind, DeviceKind, DocumentEnd, LossKind, ReducePrecision, Shard, TrainConfig};
 pub use unique::check_unique;

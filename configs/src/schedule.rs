@@ -45,12 +45,25 @@ pub enum RateScale {
     Sqrt,
 }
 
+/// What counts as a step of a schedule or an average.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CountOf {
+    /// Every step of the run, whatever it updates.
+    #[default]
+    Run,
+    /// Each update of the network: turns of others and steps without an update do not count.
+    Network,
+}
+
 /// `[schedule]`: the learning rate of step s, counted from 1, is `lr · s / warmup` while s < `warmup`, then the decay.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ScheduleConfig {
     /// Shape of the decay after warm-up.
     pub kind: ScheduleKind,
+    /// What is counted as a step here. With `network` a cosine or a line needs `steps`: how many updates a network makes, its family decides.
+    pub of: CountOf,
     /// Steps of linear warm-up.
     pub warmup: u64,
     /// Steps of the whole schedule; 0 for `train.steps`.
@@ -80,6 +93,7 @@ impl Default for ScheduleConfig {
     fn default() -> Self {
         Self {
             kind: ScheduleKind::Cosine,
+            of: CountOf::Run,
             warmup: 0,
             steps: 0,
             floor: 0.0,

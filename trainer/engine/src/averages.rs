@@ -1,6 +1,6 @@
 //! Averages of the weights beside the trained ones: evaluated in their place, begun, and taken over.
 
-use segue_configs::AverageKind;
+use segue_configs::{AverageKind, CountOf};
 use segue_kernels::libtorch::is_finite;
 use segue_kernels::{Parameters, TrainError};
 use tch::Tensor;
@@ -44,8 +44,10 @@ impl<L: Learner> Engine<'_, L> {
         mut work: impl FnMut(&mut L) -> Result<Option<Measures>, TrainError>,
     ) -> Result<Option<Chosen>, TrainError> {
         self.settle()?;
-        // Those of all networks are one model: they begin, switch and end together.
-        self.align_averages();
+        // Those of all networks are one model: they begin, switch and end together, but where each counts updates of its own.
+        if self.config.average.of == CountOf::Run {
+            self.align_averages();
+        }
         let (mut candidates, mut broken) = (Vec::new(), Vec::new());
         for k in 0..self.networks.first().map_or(0, |network| network.averaging.candidates().len()) {
             let of = |network: &Network| network.averaging.candidates()[k].name;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use segue_collectives::{CollectiveError, Communicator};
-use segue_configs::{AverageKind, Config, Shard};
+use segue_configs::{AverageKind, Config, CountOf, Shard};
 use segue_kernels::libtorch::GradHooks;
 use segue_kernels::libtorch::stream::Event;
 use segue_kernels::{Parameters, TrainError};
@@ -220,9 +220,22 @@ impl Network {
         averaging::build(&average, self.config.eval.every, self.averaged(parameters))
     }
 
-    /// Learning rate of step `step`.
+    /// Learning rate of step `step` of the run, before its update.
     pub fn learning_rate(&self, step: u64) -> f64 {
+        let step = match self.config.schedule.of {
+            CountOf::Run => step,
+            CountOf::Network => self.optimizer.counts().updates() + 1,
+        };
         learning_rate(&self.config, step) * self.rate
+    }
+
+    /// The number by which its averages know step `step` of the run, after it: whether that has updated the network says `updated`. `None` where they do
+    /// not take it in.
+    pub fn step_of_averages(&self, step: u64, updated: bool) -> Option<u64> {
+        match self.config.average.of {
+            CountOf::Run => Some(step),
+            CountOf::Network => updated.then(|| self.optimizer.counts().updates()),
+        }
     }
 
     /// Where its gradients add up.

@@ -172,8 +172,11 @@ impl<'a, L: Learner> Engine<'a, L> {
         }
         self.learner.updated(&turn, &statistics, targets);
         spoil("weights", || self.learner.networks()[turn.networks[0]].1.tensors()[0].shallow_clone());
-        // Networks whose turn it was not too: averages are over steps, and all of them begin and switch together.
+        // Networks whose turn it was not too, unless each counts its own updates: averages are over steps, and all of them begin and switch together.
         for n in 0..self.networks.len() {
+            let Some(step) = self.networks[n].step_of_averages(step, turn.networks.contains(&n)) else {
+                continue;
+            };
             if self.networks[n].average(step, self.learner.networks()[n].1) {
                 self.gather(n)?;
             }

@@ -1,5 +1,6 @@
 //! Two networks in one run: turns, gradients, bytes, and an optimum that is known.
 
+mod counting;
 mod groups;
 mod preparation;
 mod rules;
