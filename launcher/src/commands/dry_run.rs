@@ -1,7 +1,7 @@
 //! `segue pretrain --dry-run`: the cost of a recipe, next to its published figures.
 
 use segue_configs::{Config, PublishedConfig, RateScale, counted};
-use segue_cost::{Bounds, Cost};
+use segue_cost::{Bounds, Cost, NetworkCost};
 use serde_json::{Value, json};
 
 use crate::failure::{CHECK_FAILED, Failure};
@@ -53,6 +53,13 @@ fn describe(cost: &Cost, published: &PublishedConfig) -> Vec<String> {
             continue;
         }
         lines.push(format!("  {name:<22}{:>18}", grouped(count)));
+    }
+    for NetworkCost { name, parameters, optimizer, updates } in &cost.networks {
+        let (optimizer, updates) = (grouped(*optimizer), counted(*updates, "update"));
+        lines.push(format!(
+            "  {name:<22}{:>18}, {optimizer} bytes of its optimizer, {updates}",
+            grouped(*parameters)
+        ));
     }
     if published.parameters != 0 {
         lines.push(format!("{:<24}{:>18}", "  published", grouped(published.parameters)));

@@ -41,13 +41,13 @@ impl Held {
         let cost = Cost::new(&config, work, ranks)?;
         let memory = cost.memory_per_rank;
         let copies = if choices.products.is_half() { HALF_BYTES * cost.parameters as f64 } else { 0.0 };
-        let tokens = work.micro_step.tokens as f64 * cost.micro_steps_per_rank as f64;
+        let tokens = work.most_of(|step| step.tokens) as f64 * cost.micro_steps_per_rank as f64;
         Ok(Self {
             weights: memory.weights as f64 + copies,
             gradients: memory.gradients as f64,
             moments: memory.optimizer as f64,
             averages: memory.average as f64,
-            activations: work.micro_step.parts.activations(choices.recompute) * choices.value_bytes,
+            activations: work.most(|step| step.parts.activations(choices.recompute)) * choices.value_bytes,
             segment_memory: memory.segment_memory as f64,
             batch: BATCHES * ID_BYTES * tokens,
         })

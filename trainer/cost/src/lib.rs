@@ -17,6 +17,7 @@ mod parts;
 mod plan;
 mod role;
 mod step_time;
+mod work;
 
 use segue_configs::{Config, Shard};
 use segue_engine::check_ranks;
@@ -35,6 +36,7 @@ pub use parts::{
 pub use plan::Plan;
 pub use role::{ParameterParts, Role};
 pub use step_time::{StepTime, steps_between_checkpoints};
+pub use work::{NetworkCost, TurnWork, Work};
 
 /// Bytes of a value: training is in single precision.
 pub const VALUE_BYTES: u64 = 4;
@@ -102,9 +104,9 @@ impl RankMemory {
         ranks: usize,
     ) -> Result<Self, TrainError> {
         let micro_steps = check_ranks(&config.train, ranks)?;
-        let parameters = trained.iter().map(|spec| spec.numel() as u64).sum();
-        let micro_step = MicroStep::of_products(0, 0, 0.0, 0.0);
-        Ok(memory(config, &micro_step, parameters, micro_steps).divided(config, trained, ranks))
+        let work = Work::new(trained.to_vec(), MicroStep::of_products(0, 0, 0.0, 0.0), |_| Role::Other);
+        let parameters = ParameterParts::of(&work.specs, &work.roles).total();
+        Ok(memory(config, &work, parameters, micro_steps).divided(config, trained, ranks))
     }
 
     /// The same where `ranks` ranks divide what `train.shard` says.
@@ -160,6 +162,9 @@ pub struct Cost {
     pub parameters: u64,
     /// The same by part.
     pub parameters_by_part: ParameterParts,
+    /// The same by network, with what each comes to, where there are several that take turns.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub networks: Vec<NetworkCost>,
     /// Bytes on each rank.
     pub memory_per_rank: RankMemory,
     /// Bytes of a checkpoint.
@@ -183,48 +188,35 @@ pub struct Cost {
 impl Cost {
     /// Works out what a run costs on `ranks` ranks. Fails where the ranks cannot share the micro-steps, as training would.
     pub fn new(config: &Config, work: &Work, ranks: usize) -> Result<Self, TrainError> {
-        let Work { specs, roles, micro_step } = work;
+        let Work { specs, roles, .. } = work;
         let micro_steps_per_rank = check_ranks(&config.train, ranks)?;
         let parameters_by_part = ParameterParts::of(specs, roles);
-        let forward = micro_step.forward.times(1.0 / micro_step.tokens as f64);
-        let training =
-            forward.times(TRAINING_TO_FORWARD).plus(micro_step.recomputed / micro_step.tokens as f64);
-        let tokens_per_step = product(&[micro_step.tokens, config.micro_steps() as u64]);
-        let tokens = product(&[micro_step.tokens, config.micro_steps_of_run()]);
+        let tokens = work.mean_of(|step| step.tokens);
+        let forward = work.mean_bounds(|step| step.forward).times(1.0 / tokens as f64);
+        let beside = work.mean(|step| step.recomputed - (TRAINING_TO_FORWARD - 1.0) * step.forward_only);
+        let training = forward.times(TRAINING_TO_FORWARD).plus(beside / tokens as f64);
+        let tokens_per_step = product(&[tokens, config.micro_steps() as u64]);
+        let tokens = product(&[tokens, config.micro_steps_of_run()]);
         Ok(Self {
             ranks,
             micro_steps_per_rank,
             parameters: parameters_by_part.total(),
             parameters_by_part,
-            memory_per_rank: memory(config, micro_step, parameters_by_part.total(), micro_steps_per_rank)
+            networks: work.by_network(config),
+            memory_per_rank: memory(config, work, parameters_by_part.total(), micro_steps_per_rank)
                 .divided(config, specs, ranks),
-            checkpoint: checkpoint(config, micro_step, parameters_by_part.total(), ranks),
+            checkpoint: checkpoint(config, work, parameters_by_part.total(), ranks),
             forward_flops_per_token: forward,
             training_flops_per_token: training,
             tokens_per_step,
-            targets_per_step: product(&[config.train.lanes as u64, micro_step.targets_per_lane]),
+            targets_per_step: product(&[
+                config.train.lanes as u64,
+                work.mean_of(|step| step.targets_per_lane),
+            ]),
             steps: config.train.steps,
             tokens,
             flops: training.times(tokens as f64),
         })
-    }
-}
-
-/// What a run trains, and what that takes: all that its family has to say of its cost.
-pub struct Work {
-    /// Every parameter, in the order of the forward pass.
-    pub specs: Vec<ParameterSpec>,
-    /// What each of them is for.
-    pub roles: Vec<Role>,
-    /// One micro-step over them.
-    pub micro_step: MicroStep,
-}
-
-impl Work {
-    /// `role` says of a parameter's name what it is for.
-    pub fn new(specs: Vec<ParameterSpec>, micro_step: MicroStep, role: impl Fn(&str) -> Role) -> Self {
-        let roles = specs.iter().map(|spec| role(&spec.name)).collect();
-        Self { specs, roles, micro_step }
     }
 }
 
@@ -240,6 +232,8 @@ pub struct MicroStep {
     pub forward: Bounds,
     /// Of them, those that the backward pass makes again.
     pub recomputed: f64,
+    /// Of them, those that no gradient goes back through: of a network that another one's turn only runs.
+    pub forward_only: f64,
     /// Values that the backward pass needs.
     pub activations: Bounds,
     /// The same by kind of kernel, for words as frequent as in text.
@@ -256,13 +250,19 @@ impl MicroStep {
             memory_per_lane: 0,
             forward: exactly(forward),
             recomputed: 0.0,
+            forward_only: 0.0,
             activations: exactly(activations),
             parts: Parts::of_products(forward, activations),
         }
     }
+
+    /// The same where no gradient goes back through products of `forward_only` of these operations.
+    pub fn with_forward_only(self, forward_only: f64) -> Self {
+        Self { forward_only, ..self }
+    }
 }
 
-fn memory(config: &Config, micro_step: &MicroStep, parameters: u64, micro_steps: usize) -> RankMemory {
+fn memory(config: &Config, work: &Work, parameters: u64, micro_steps: usize) -> RankMemory {
     let weights = product(&[parameters, VALUE_BYTES]);
     // The sum over micro-steps is a binary counter: one partial sum for each of its digits, and the
     // gradient that comes in.
@@ -271,24 +271,30 @@ fn memory(config: &Config, micro_step: &MicroStep, parameters: u64, micro_steps:
     RankMemory {
         weights,
         gradients: product(&[copies, weights]),
-        optimizer: product(&[config.optim.tables(), weights]),
+        optimizer: work.moments(config),
         average: product(&[config.average.copies(), weights]),
-        segment_memory: product(&[2, lanes, micro_step.memory_per_lane, VALUE_BYTES]),
-        activations: micro_step.activations.times(VALUE_BYTES as f64),
+        segment_memory: product(&[2, lanes, work.most_of(|step| step.memory_per_lane), VALUE_BYTES]),
+        activations: Bounds {
+            least: work.most(|step| step.activations.least),
+            most: work.most(|step| step.activations.most),
+        }
+        .times(VALUE_BYTES as f64),
     }
 }
 
 /// Weights are stored as the model and, where they are averaged, as what training goes on from.
-fn checkpoint(config: &Config, micro_step: &MicroStep, parameters: u64, ranks: usize) -> CheckpointCost {
-    let alike = product(&[1 + config.average.copies() + config.optim.tables(), parameters, VALUE_BYTES]);
-    let carry = product(&[config.train.lanes as u64, micro_step.memory_per_lane, VALUE_BYTES]);
+fn checkpoint(config: &Config, work: &Work, parameters: u64, ranks: usize) -> CheckpointCost {
+    let (weights, moments) = (product(&[parameters, VALUE_BYTES]), work.moments(config));
+    let alike = product(&[1 + config.average.copies(), weights]).saturating_add(moments);
+    let memory_per_lane = work.most_of(|step| step.memory_per_lane);
+    let carry = product(&[config.train.lanes as u64, memory_per_lane, VALUE_BYTES]);
     let own = carry / ranks as u64;
     // The average that is the model is whole on rank 0.
-    let tables = config.optim.tables() + config.average.copies().saturating_sub(1);
-    let divided = product(&[tables, parameters, VALUE_BYTES]);
+    let others = config.average.copies().saturating_sub(1);
+    let divided = product(&[others, weights]).saturating_add(moments);
     let part = divided.div_ceil(ranks as u64);
     // While an average stands in for the weights. Rank 0 has let go of that copy before it makes its second one of the model's size.
-    let held = if config.average.copies() > 0 { product(&[parameters, VALUE_BYTES]) } else { 0 };
+    let held = if config.average.copies() > 0 { weights } else { 0 };
     // Copies of it that rank 0 has and the others have.
     let (first, others) = match config.train.shard {
         Shard::None => (divided, 0),

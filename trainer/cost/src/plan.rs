@@ -5,7 +5,7 @@ use segue_kernels::TrainError;
 use serde::Serialize;
 
 use super::step_time::{Setting, copying, steps_between_checkpoints, writing};
-use super::{Choices, Cost, Failures, Held, Links, Recovery, StepTime, TRAINING_TO_FORWARD, Work};
+use super::{Choices, Cost, Failures, Held, Links, MicroStep, Recovery, StepTime, TRAINING_TO_FORWARD, Work};
 
 /// What is to be expected of a run on so many ranks of a machine.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -70,7 +70,10 @@ impl Plan {
         let parts = StepTime::new(&Setting { config, work, machine, links, choices: *choices }, &cost)?;
         let step_s = parts.total();
         let tokens_per_s = cost.tokens_per_step as f64 / step_s;
-        let flops = TRAINING_TO_FORWARD * work.micro_step.parts.forward() / work.micro_step.tokens as f64;
+        let operations = |step: &MicroStep| {
+            TRAINING_TO_FORWARD * step.parts.forward() - (TRAINING_TO_FORWARD - 1.0) * step.forward_only
+        };
+        let flops = work.mean(operations) / work.mean_of(|step| step.tokens) as f64;
         let peak = machine.peak.of(choices.products).unwrap_or(machine.peak.f32);
         let (stall, published_after) = (copying(machine, &cost), writing(machine, &cost));
         let failures = Failures {

@@ -7,7 +7,8 @@ use serde::Serialize;
 
 use super::overlap::{buckets, hidden_behind, hidden_behind_forward};
 use super::{
-    Algorithm, Choices, Cost, Links, ONE_PASS_SCORE_PASSES, Overlap, TRAINING_TO_FORWARD, VALUE_BYTES, Work,
+    Algorithm, Bucket, Choices, Cost, Links, MicroStep, ONE_PASS_SCORE_PASSES, Overlap, TRAINING_TO_FORWARD,
+    TurnWork, VALUE_BYTES, Work,
 };
 
 /// Backward's products to those of the forward pass.
@@ -87,9 +88,9 @@ impl Setting<'_> {
         if self.config.train.sums_by_tree() { Algorithm::Tree } else { Algorithm::Any }
     }
 
-    /// Forward and backward of one micro-step: all but communication, data, update.
-    fn micro_step(&self) -> Result<StepTime, TrainError> {
-        let parts = self.work.micro_step.parts;
+    /// Forward and backward of one micro-step of a turn that updates `parameters` values: all but communication, data, update.
+    fn micro_step(&self, turn: &TurnWork, parameters: f64) -> Result<StepTime, TrainError> {
+        let MicroStep { parts, forward_only, .. } = turn.micro_step;
         let (rate, memory) = (self.product_rate()?, self.memory_rate());
         let bytes = self.choices.value_bytes;
         // A layer's activations once more are another forward pass, of a third of training's products and memory.
@@ -103,9 +104,10 @@ impl Setting<'_> {
             MachineKind::Cuda => parts.score_passes,
         };
         let scores = parts.scores * passes;
-        let gradients = GRADIENT_PASSES * self.parameters() * VALUE_BYTES as f64;
+        let gradients = GRADIENT_PASSES * parameters * VALUE_BYTES as f64;
         let mut time = StepTime {
-            products: layers * parts.products / rate + moved * parts.products_moved * bytes / memory,
+            products: (layers * parts.products - (layers - 1.0) * forward_only) / rate
+                + moved * parts.products_moved * bytes / memory,
             attention: layers * parts.attention / (rate * self.machine.achieved.attention)
                 + moved * scores * bytes / memory,
             element_wise: (moved * parts.states_moved * bytes + gradients) / memory,
@@ -116,12 +118,25 @@ impl Setting<'_> {
         Ok(time)
     }
 
-    fn parameters(&self) -> f64 {
-        self.work.specs.iter().map(|spec| spec.numel() as f64).sum()
+    /// A step of a turn, without data and checkpoints.
+    fn step_of(&self, turn: &TurnWork, micro_steps: f64) -> Result<StepTime, TrainError> {
+        let (specs, roles) = self.work.updated_in(turn);
+        let parameters = specs.iter().map(|spec| spec.numel() as f64).sum();
+        let one = self.micro_step(turn, parameters)?;
+        let buckets = |output: f64| {
+            buckets(&specs, &roles, self.config.train.bucket_bytes, output, turn.micro_step.parts.layers)
+        };
+        let overlap = self.communication(&one, buckets);
+        Ok(StepTime {
+            update: self.update(parameters),
+            communication: overlap.exposed,
+            communication_total: overlap.total,
+            ..one.times(micro_steps)
+        })
     }
 
     /// Sums over ranks, beside the backward of the last micro-step, and weights that come back beside the next forward.
-    fn communication(&self, micro_step: &StepTime) -> Overlap {
+    fn communication(&self, micro_step: &StepTime, buckets: impl Fn(f64) -> Vec<Bucket>) -> Overlap {
         if self.links.ranks() == 1 {
             return Overlap::default();
         }
@@ -130,9 +145,7 @@ impl Setting<'_> {
         let backward = share * micro_step.total();
         let forward = micro_step.total() - backward;
         let output = (micro_step.softmax / micro_step.total()).min(1.0);
-        let layers = self.work.micro_step.parts.layers;
-        let Work { specs, roles, .. } = self.work;
-        let buckets = buckets(specs, roles, self.config.train.bucket_bytes, output, layers);
+        let buckets = buckets(output);
         let bytes = |values: f64| values * self.choices.gradient_bytes;
         let whole = |values: f64| self.links.all_reduce(bytes(values), self.algorithm());
         let half = |values: f64| self.links.scatter(bytes(values), self.algorithm());
@@ -156,9 +169,9 @@ impl Setting<'_> {
         overlap
     }
 
-    fn update(&self) -> f64 {
+    fn update(&self, parameters: f64) -> f64 {
         let shared = if self.choices.shard == Shard::None { 1.0 } else { self.links.ranks() as f64 };
-        self.choices.update_passes * self.parameters() * VALUE_BYTES as f64 / shared / self.memory_rate()
+        self.choices.update_passes * parameters * VALUE_BYTES as f64 / shared / self.memory_rate()
     }
 }
 
@@ -172,22 +185,47 @@ pub fn steps_between_checkpoints(config: &Config, step_s: f64) -> f64 {
 }
 
 impl StepTime {
+    /// All parts times `factor`.
+    fn times(self, factor: f64) -> Self {
+        Self {
+            products: self.products * factor,
+            attention: self.attention * factor,
+            element_wise: self.element_wise * factor,
+            softmax: self.softmax * factor,
+            update: self.update * factor,
+            starts: self.starts * factor,
+            communication: self.communication * factor,
+            communication_total: self.communication_total * factor,
+            data: self.data * factor,
+            checkpoint: self.checkpoint * factor,
+        }
+    }
+
+    /// The parts of both.
+    fn plus(self, other: Self) -> Self {
+        Self {
+            products: self.products + other.products,
+            attention: self.attention + other.attention,
+            element_wise: self.element_wise + other.element_wise,
+            softmax: self.softmax + other.softmax,
+            update: self.update + other.update,
+            starts: self.starts + other.starts,
+            communication: self.communication + other.communication,
+            communication_total: self.communication_total + other.communication_total,
+            data: self.data + other.data,
+            checkpoint: self.checkpoint + other.checkpoint,
+        }
+    }
+
     /// The step of a setting.
     pub fn new(setting: &Setting, cost: &Cost) -> Result<Self, TrainError> {
         let micro_steps = check_ranks(&setting.config.train, setting.links.ranks())? as f64;
-        let one = setting.micro_step()?;
-        let overlap = setting.communication(&one);
-        let mut time = StepTime {
-            products: micro_steps * one.products,
-            attention: micro_steps * one.attention,
-            element_wise: micro_steps * one.element_wise,
-            softmax: micro_steps * one.softmax,
-            starts: micro_steps * one.starts,
-            update: setting.update(),
-            communication: overlap.exposed,
-            communication_total: overlap.total,
-            ..StepTime::default()
-        };
+        // The mean over the steps of a cycle.
+        let cycle: u64 = setting.work.turns.iter().map(|turn| turn.steps).sum();
+        let mut time = StepTime::default();
+        for turn in &setting.work.turns {
+            time = time.plus(setting.step_of(turn, micro_steps)?.times(turn.steps as f64 / cycle as f64));
+        }
         // Read and copied ahead of time: only what takes longer than a step is seen.
         let tokens = cost.tokens_per_step as f64 / setting.links.nodes as f64;
         let read = tokens * ID_BYTES / setting.machine.bandwidth.disk.min(setting.machine.bandwidth.host);

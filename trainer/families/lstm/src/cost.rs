@@ -85,6 +85,7 @@ pub fn micro_step(config: &Config, model: &LstmConfig) -> MicroStep {
         memory_per_lane: saturated(carried as u128 * samples),
         forward,
         recomputed: 0.0,
+        forward_only: 0.0,
         activations: Bounds { least: activations, most: activations },
         parts: Parts {
             products: products as f64,

@@ -6,7 +6,7 @@ mod model;
 
 use segue_collectives::Communicator;
 use segue_configs::{Config, ModelType};
-use segue_cost::{MicroStep, PER_MULTIPLY_ADD, Role, Work};
+use segue_cost::{MicroStep, PER_MULTIPLY_ADD, Role, TurnWork, Work};
 use segue_dataloader::Reader;
 use segue_engine::{
     Better, Event, Family, FamilyReader, KeepBest, Labels, LossAs, Measures, Outcome, Place, Prepared, Watch,
@@ -18,7 +18,7 @@ use tch::Tensor;
 
 pub use config::MomentGameConfig;
 pub use data::VectorReader;
-pub use model::Players;
+pub use model::{CRITIC, GENERATOR, Players};
 
 /// The family's line in the list.
 pub static FAMILY: Entry = Entry {
@@ -47,14 +47,21 @@ impl Job for Vectors {
     }
 }
 
-/// What a run takes: products of a vector with A once, and with V for data and generated vectors.
+/// What a run takes: a vector is multiplied with A once, and data and what is made with V. The critic's turn trains nothing of A.
 fn work(config: &Config) -> Result<Work, TrainError> {
-    let vectors = config.train.micro_batch as f64;
-    let size = own::<MomentGameConfig>(&config.model).size as f64;
-    let forward = vectors * PER_MULTIPLY_ADD as f64 * 3.0 * size * size;
+    let game: &MomentGameConfig = own(&config.model);
+    let (vectors, size) = (config.train.micro_batch as f64, game.size as f64);
+    let product = vectors * PER_MULTIPLY_ADD as f64 * size * size;
     let micro_step =
-        MicroStep::of_products(config.train.micro_batch as u64, 1, forward, 4.0 * vectors * size);
-    Ok(Work::new(Players::specs(own(&config.model)), micro_step, |_| Role::Other))
+        || MicroStep::of_products(config.train.micro_batch as u64, 1, 3.0 * product, 4.0 * vectors * size);
+    let turns = match game.critic_steps {
+        0 => vec![TurnWork { steps: 1, networks: vec![GENERATOR, CRITIC], micro_step: micro_step() }],
+        steps => vec![
+            TurnWork { steps, networks: vec![CRITIC], micro_step: micro_step().with_forward_only(product) },
+            TurnWork { steps: 1, networks: vec![GENERATOR], micro_step: micro_step() },
+        ],
+    };
+    Ok(Work::of_turns(Players::specs(game), turns, |_| Role::Other))
 }
 
 /// A run of the game.

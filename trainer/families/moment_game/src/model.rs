@@ -73,9 +73,9 @@ impl Players {
         }
     }
 
-    /// Every parameter, the generator's first, without making them.
-    pub fn specs(game: &MomentGameConfig) -> Vec<ParameterSpec> {
-        [generator(game), critic(game)].concat()
+    /// The parameters of each network, without making them.
+    pub fn specs(game: &MomentGameConfig) -> Vec<(&'static str, Vec<ParameterSpec>)> {
+        vec![("generator", generator(game)), ("critic", critic(game))]
     }
 
     /// G(z), eq. 1; `z`: `[batch, size]`, returns likewise.

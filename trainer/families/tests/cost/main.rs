@@ -2,6 +2,7 @@
 
 mod held;
 mod plan;
+mod turns;
 
 use std::path::PathBuf;
 

@@ -15,6 +15,7 @@ pub fn micro_step(config: &Config, model: &TransfoXlConfig) -> MicroStep {
         memory_per_lane: saturated(shape.layers * shape.memory * shape.d_model),
         forward: shape.forward_flops(),
         recomputed: shape.recomputed_flops(),
+        forward_only: 0.0,
         activations: shape.activations(),
         parts: shape.parts(),
     }
@@ -280,7 +281,7 @@ mod tests {
     #[test]
     fn parts_add_up_to_the_whole() {
         let keys = ["model.vocab_size=30000", "train.lanes=4", "train.micro_batch=2"];
-        let plain = work(&config::<crate::TransfoXlConfig>(&keys)).unwrap().micro_step;
+        let plain = work(&config::<crate::TransfoXlConfig>(&keys)).unwrap().turns.remove(0).micro_step;
         assert_eq!(plain.parts.forward(), plain.forward.least);
         assert_eq!(plain.parts.activations(false), plain.activations.least);
         // 6 layers of 4 heads and 2 lanes: each of 128 queries sees 256 keys.
@@ -288,6 +289,8 @@ mod tests {
         assert_eq!((plain.parts.scores, plain.parts.score_passes), (scores, 21.0));
         let dropped = work(&config::<crate::TransfoXlConfig>(&[&keys[..], &["model.dropatt=0.1"]].concat()))
             .unwrap()
+            .turns
+            .remove(0)
             .micro_step
             .parts;
         assert_eq!((dropped.scores, dropped.score_passes), (scores, 25.0));
@@ -296,6 +299,8 @@ mod tests {
         let tails =
             work(&config::<crate::TransfoXlConfig>(&[&keys[..], &["model.cutoffs=[5000,20000]"]].concat()))
                 .unwrap()
+                .turns
+                .remove(0)
                 .micro_step;
         assert!(tails.parts.forward() > tails.forward.least && tails.parts.forward() < tails.forward.most);
         assert!(tails.parts.activations(false) < tails.activations.most);
