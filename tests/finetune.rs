@@ -81,8 +81,9 @@ fn the_model_that_training_or_answers_begin_with_is_opened_once() {
     assert_eq!((moments, weights), (1, 2));
 }
 
+/// Row X22.
 #[test]
-fn x22_a_task_is_learnt_answered_and_published() {
+fn a_task_is_learnt_answered_and_published() {
     let place = Workplace::new();
     let result = succeed(mpirun(2, &place.finetune("run", &["task.epochs=6", "eval.every=20"])));
     assert!(result["best"].as_f64().unwrap() > 0.95, "{result}");
@@ -130,8 +131,9 @@ fn x22_a_task_is_learnt_answered_and_published() {
     assert!(both["scores"][0]["metrics"][0]["value"].as_f64().unwrap() > 0.9);
 }
 
+/// Row X27.
 #[test]
-fn x27_several_seeds_and_several_tasks() {
+fn several_seeds_and_several_tasks() {
     let place = Workplace::new();
     let mut args = place.finetune("seeds", &[]);
     args.extend(["--seeds", "1,2,3"].map(String::from));
@@ -184,8 +186,9 @@ fn x27_several_seeds_and_several_tasks() {
     assert!(output.status.success() && !stderr(&output).contains("fresh weights"), "{}", stderr(&output));
 }
 
+/// Rows X24, X25.
 #[test]
-fn x24_x25_options_and_spans_go_from_files_to_files() {
+fn options_and_spans_go_from_files_to_files() {
     let place = Workplace::new();
     let articles: Vec<Value> = (0..12)
         .map(|i| {

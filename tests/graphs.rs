@@ -5,8 +5,9 @@ use std::path::PathBuf;
 
 use segue_tests::{ROOT, alone, ended_with, fail, finish, mpirun, stderr, succeed};
 
+/// Row P1.
 #[test]
-fn p01_every_form_of_a_data_set_has_one_fingerprint() {
+fn every_form_of_a_data_set_has_one_fingerprint() {
     let place = tempfile::tempdir().unwrap();
     let at = |name: &str| place.path().join(name).display().to_string();
     let (text, mapped, pickles) = (at("text"), at("mapped"), at("ind.copy"));
@@ -31,8 +32,9 @@ fn p01_every_form_of_a_data_set_has_one_fingerprint() {
 }
 
 /// A row of a node that the graph does not have ends the command before it writes anything.
+/// Row P1.
 #[test]
-fn p01_pickles_that_reach_beyond_their_graph_are_refused_and_nothing_is_written() {
+fn pickles_that_reach_beyond_their_graph_are_refused_and_nothing_is_written() {
     let place = tempfile::tempdir().unwrap();
     for part in ["x", "y", "tx", "ty", "allx", "ally", "graph", "test.index"] {
         let from = format!("{ROOT}/tests/fixtures/planetoid/ind.python2-protocol2.{part}");
@@ -76,8 +78,9 @@ fn triples() -> String {
 
 /// What the builder writes has no features: Planetoid-T trains on it as it stands, and is Planetoid-G, to the last byte and prediction, over
 /// stops and ranks. Features that are put beside it are read.
+/// Row P19.
 #[test]
-fn p19_what_triples_become_is_trained_on() {
+fn what_triples_become_is_trained_on() {
     let place = tempfile::tempdir().unwrap();
     let at = |name: &str| place.path().join(name).display().to_string();
     fs::write(at("nell.tsv"), triples()).unwrap();
@@ -133,8 +136,9 @@ fn p19_what_triples_become_is_trained_on() {
     assert_ne!(trained("with-features").0.len(), expected.0.len());
 }
 
+/// Row P19.
 #[test]
-fn p19_triples_become_a_data_set_with_a_split() {
+fn triples_become_a_data_set_with_a_split() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("toy.tsv");
     let triples: String = (0..40)

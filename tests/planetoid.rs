@@ -43,8 +43,9 @@ fn weights(place: &TempDir, run: &str) -> Vec<u8> {
     fs::read(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()))
 }
 
+/// Rows P7, P9.
 #[test]
-fn p07_p09_graphs_are_learnt_to_the_same_bytes_over_ranks_stops_and_kills() {
+fn graphs_are_learnt_to_the_same_bytes_over_ranks_stops_and_kills() {
     let place = place();
     for variant in ["transductive", "inductive"] {
         let variant = format!("model.variant={variant}");
@@ -70,8 +71,9 @@ fn p07_p09_graphs_are_learnt_to_the_same_bytes_over_ranks_stops_and_kills() {
 }
 
 /// Steps are many and checkpoints few, so that most kills cost work. Means over pairs: sums of so many steps would diverge on so few nodes.
+/// Row P10.
 #[test]
-fn p10_killed_at_20_random_moments_a_run_ends_with_the_same_bytes() {
+fn killed_at_20_random_moments_a_run_ends_with_the_same_bytes() {
     let place = place();
     let long = [
         "model.context_mean=true",
@@ -91,8 +93,9 @@ fn p10_killed_at_20_random_moments_a_run_ends_with_the_same_bytes() {
     });
 }
 
+/// Row P17.
 #[test]
-fn p17_predictions_embeddings_and_a_map_are_written() {
+fn predictions_embeddings_and_a_map_are_written() {
     let place = place();
     let text = |name: &str| place.path().join(name).display().to_string();
     let trained = succeed(alone(&pretrain(&place, "run", &[])));
@@ -123,8 +126,9 @@ fn p17_predictions_embeddings_and_a_map_are_written() {
     fail(alone(&["predict", &run, "--features", &rows]), 78, &["nodes of its graph alone"]);
 }
 
+/// Row P9.
 #[test]
-fn p09_unseen_nodes_are_predicted() {
+fn unseen_nodes_are_predicted() {
     let place = place();
     let text = |name: &str| place.path().join(name).display().to_string();
     succeed(alone(&pretrain(&place, "run", &["model.variant=inductive"])));
@@ -141,8 +145,9 @@ fn p09_unseen_nodes_are_predicted() {
 }
 
 /// One path, of which cells read different files; and data that change while a sweep is under way.
+/// Row P7.
 #[test]
-fn p07_results_of_a_sweep_are_of_the_data_that_each_run_has_read() {
+fn results_of_a_sweep_are_of_the_data_that_each_run_has_read() {
     let place = place();
     let text = |name: &str| place.path().join(name).display().to_string();
     for setting in ["trans", "ind"] {
@@ -200,8 +205,9 @@ fn p07_results_of_a_sweep_are_of_the_data_that_each_run_has_read() {
 }
 
 /// Cells of a sweep whose runs report accuracies are compared by them, and tables have them in percent.
+/// Row P7.
 #[test]
-fn p07_methods_are_compared_by_their_accuracies() {
+fn methods_are_compared_by_their_accuracies() {
     let place = place();
     let graph = place.path().join("graph");
     let sweep = place.path().join("sweep.toml");

@@ -274,8 +274,9 @@ fn killed_at_drawn_places_runs_with_averages_and_resets_end_with_the_same_bytes(
 }
 
 /// Rows S13 and S27: a run that descends, averages and fine-tunes, over ranks and stops; and what its stages came to.
+/// Rows S13, S27.
 #[test]
-fn s13_s27_a_run_in_stages_has_the_same_bytes_and_tells_the_score_of_each() {
+fn a_run_in_stages_has_the_same_bytes_and_tells_the_score_of_each() {
     let place = Workplace::new();
     let options = [
         "train.steps=60",
@@ -304,8 +305,9 @@ fn s13_s27_a_run_in_stages_has_the_same_bytes_and_tells_the_score_of_each() {
 }
 
 /// Text of known entropy is learnt to within 0.02 nats a symbol, by every cell with all that belongs to it.
+/// Row M18.
 #[test]
-fn m18_the_whole_stack_reaches_the_entropy_of_a_chain() {
+fn the_whole_stack_reaches_the_entropy_of_a_chain() {
     let place = Workplace::new();
     for (file, length, seed) in [("chain", 200_000, 1), ("chain-valid", 20_000, 2)] {
         std::fs::write(place.path(file), chain(length, seed)).unwrap();
@@ -417,8 +419,9 @@ fn a_trained_recurrent_model_is_evaluated_and_writes() {
 }
 
 /// Rows M14, M15, M22: what ranks share of an evaluation has the same bytes however many they are.
+/// Rows M14, M15, M22.
 #[test]
-fn m14_m15_m22_protocols_of_evaluation_give_the_same_bytes_over_ranks() {
+fn protocols_of_evaluation_give_the_same_bytes_over_ranks() {
     let place = Workplace::new();
     let layers = [
         "model.cell=lstm",
@@ -526,8 +529,9 @@ fn searches_take_the_best_of_their_grids(model: &[&str]) {
 }
 
 /// Row M15: of several rates of passes that adapt the best on the valid split evaluates, as if it had been given alone.
+/// Row M15.
 #[test]
-fn m15_passes_that_adapt_take_the_best_of_several_rates() {
+fn passes_that_adapt_take_the_best_of_several_rates() {
     let place = Workplace::new();
     build_few(&place, 60);
     let dropped = ["train.steps=10", "model.input_dropout=0.5"];

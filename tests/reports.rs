@@ -306,8 +306,9 @@ fn dry_run(recipe: &str, more: &[&str]) -> Command {
     alone(&[&["pretrain", "--json", "--dry-run", "--config", &config], more].concat())
 }
 
+/// Row T26.
 #[test]
-fn t26_dry_run_counts_what_is_published() {
+fn dry_run_counts_what_is_published() {
     // The counts of docs/book/src/contributing/expected-values.md. No machine here could hold the largest of them.
     for (recipe, parameters) in
         [("enwik8-base", 41_055_436), ("wikitext103-large", 285_170_506), ("lm1b-large", 838_078_041u64)]

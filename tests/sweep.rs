@@ -35,8 +35,9 @@ fn read(place: &Workplace, name: &str) -> String {
     fs::read_to_string(place.path(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 
+/// Row T24.
 #[test]
-fn t24_sweep_compares_cells_over_seeds() {
+fn sweep_compares_cells_over_seeds() {
     let place = Workplace::new();
     let path = write_sweep(&place, 20, "");
     let result = succeed(sweep(&place, &path, "out", &[]));
@@ -86,8 +87,9 @@ fn t24_sweep_compares_cells_over_seeds() {
     assert_eq!(logs().sum::<u64>(), written);
 }
 
+/// Row X30.
 #[test]
-fn x30_runs_that_evaluate_themselves_are_compared_by_that() {
+fn runs_that_evaluate_themselves_are_compared_by_that() {
     let place = Workplace::new();
     let path = place.path("own.toml");
     let text = format!(
@@ -138,8 +140,9 @@ fn only(place: &Workplace, folder: &str) -> PathBuf {
 }
 
 /// A run that keeps its best model, and has ended, evaluates nothing when it is started again: it has written down what it found.
+/// Row T24.
 #[test]
-fn t24_a_record_that_is_lost_is_made_again_from_what_the_run_has_evaluated() {
+fn a_record_that_is_lost_is_made_again_from_what_the_run_has_evaluated() {
     let place = Workplace::new();
     let path = write_own_sweep(&place, "LSTM");
     let work = || {
@@ -155,8 +158,9 @@ fn t24_a_record_that_is_lost_is_made_again_from_what_the_run_has_evaluated() {
     }
 }
 
+/// Row T24.
 #[test]
-fn t24_a_cell_that_is_renamed_keeps_its_run() {
+fn a_cell_that_is_renamed_keeps_its_run() {
     let place = Workplace::new();
     succeed(sweep(&place, &write_own_sweep(&place, "first"), "out", &[]));
     let (run, curves) = (only(&place, "out/runs"), read(&place, "out/curves.csv"));
@@ -175,8 +179,9 @@ fn t24_a_cell_that_is_renamed_keeps_its_run() {
 }
 
 /// `segue eval` reads the best model of a run that keeps it.
+/// Row T24.
 #[test]
-fn t24_cells_of_which_other_models_are_evaluated_have_records_of_their_own() {
+fn cells_of_which_other_models_are_evaluated_have_records_of_their_own() {
     let place = Workplace::new();
     let best = "[[cell]]\nlabel = \"best\"\nset.checkpoint.best = true\n";
     let listed = succeed(sweep(&place, &write_sweep(&place, 5, best), "out", &["--list"]));
@@ -199,8 +204,9 @@ fn interrupt(mut command: Command, signal: i32) -> Option<i32> {
     child.wait().unwrap().code()
 }
 
+/// Row T24.
 #[test]
-fn t24_killed_sweep_ends_with_the_same_results() {
+fn killed_sweep_ends_with_the_same_results() {
     let place = Workplace::new();
     let path = write_sweep(&place, 15, "");
     succeed(sweep(&place, &path, "whole", &[]));
@@ -215,8 +221,9 @@ fn t24_killed_sweep_ends_with_the_same_results() {
     }
 }
 
+/// Row T24.
 #[test]
-fn t24_failing_cell_is_named_and_the_others_go_on() {
+fn failing_cell_is_named_and_the_others_go_on() {
     let place = Workplace::new();
     let failing = "[[cell]]\nlabel = \"too long\"\nset.train.segment = 50000\n\
                    [[cell]]\nlabel = \"no data\"\nset.data.corpus = \"nowhere\"\n";
@@ -265,8 +272,9 @@ fn sweeps_with_mistakes_do_not_start() {
 
 /// Row S26: the grid of margins with the run that has no adversary, on one corpus; that has the bits of the run whose adversary moves nothing,
 /// which is recorded as the rest of the grid is. Row S27: it is trained to a loss below what each of the others is trained on, margin included.
+/// Rows S26, S27.
 #[test]
-fn s26_s27_a_margin_of_nothing_is_the_run_without_an_adversary_and_the_grid_has_a_table() {
+fn a_margin_of_nothing_is_the_run_without_an_adversary_and_the_grid_has_a_table() {
     let place = Workplace::new();
     let path = place.path("margins.toml");
     let margins = ["0.0", "0.001", "0.005", "0.01", "0.05"];
@@ -334,8 +342,9 @@ fn record_of(place: &Workplace, output: &str, cell: &str, seed: u64) -> Value {
 }
 
 /// Row M19: networks by split, fixed or adapting weights, one pass or the mean of several, with their sizes; and row M21: how fast they were.
+/// Rows M19, M21.
 #[test]
-fn m19_m21_a_table_over_protocols_has_what_the_commands_say() {
+fn a_table_over_protocols_has_what_the_commands_say() {
     let place = Workplace::new();
     fs::write(place.path("valid.txt"), segue_tests::text(700, 2)).unwrap();
     fs::write(place.path("test.txt"), segue_tests::text(500, 3)).unwrap();
@@ -457,8 +466,9 @@ fn m19_m21_a_table_over_protocols_has_what_the_commands_say() {
 
 /// Evaluations on record outlive run folders: what is yet to be evaluated is trained again to its end first, and where that comes to other numbers they are
 /// made again too.
+/// Row T24.
 #[test]
-fn t24_a_run_that_is_trained_again_keeps_evaluations_of_the_same_weights_alone() {
+fn a_run_that_is_trained_again_keeps_evaluations_of_the_same_weights_alone() {
     const FIXED: &str = "--split=valid --lanes=2";
     let place = Workplace::new();
     let path = place.path("again.toml");
@@ -521,8 +531,9 @@ fn t24_a_run_that_is_trained_again_keeps_evaluations_of_the_same_weights_alone()
 }
 
 /// Row M23: one dropout sample is the plain run, bit for bit, on an axis of steps and one of forward passes.
+/// Row M23.
 #[test]
-fn m23_a_single_sample_is_the_plain_run_on_both_axes() {
+fn a_single_sample_is_the_plain_run_on_both_axes() {
     let place = Workplace::new();
     let path = place.path("samples.toml");
     let text = format!(

@@ -54,8 +54,9 @@ fn interrupt(mut command: Command, words: &str, signal: i32) -> Option<i32> {
     child.wait().unwrap().code()
 }
 
+/// Row M16.
 #[test]
-fn m16_a_killed_study_ends_as_if_nothing_had_happened() {
+fn a_killed_study_ends_as_if_nothing_had_happened() {
     let place = Workplace::new();
     let path = write_study(&place, "reruns = 2");
     let whole = succeed(tune(&place, &path, "whole", &[]));
@@ -145,8 +146,9 @@ fn m16_a_killed_study_ends_as_if_nothing_had_happened() {
     );
 }
 
+/// Row M16.
 #[test]
-fn m16_a_trial_whose_loss_is_not_a_number_is_infeasible_and_one_that_fails_is_named() {
+fn a_trial_whose_loss_is_not_a_number_is_infeasible_and_one_that_fails_is_named() {
     let place = Workplace::new();
     let path = write_study(&place, "search = \"random\"");
     // Rates at which nothing can be learnt any more.
@@ -160,8 +162,9 @@ fn m16_a_trial_whose_loss_is_not_a_number_is_infeasible_and_one_that_fails_is_na
 }
 
 /// Rates of no use and of some: the third trial, with one of no use, is above the median of the first two.
+/// Row M16.
 #[test]
-fn m16_a_trial_above_the_median_is_given_up_also_where_its_study_was_killed() {
+fn a_trial_above_the_median_is_given_up_also_where_its_study_was_killed() {
     let place = Workplace::new();
     let path = write_study(&place, "search = \"random\"\nreruns = 0");
     let study = read(&place, "study.toml").replace("trials = 4", "trials = 3");
@@ -192,8 +195,9 @@ fn m16_a_trial_above_the_median_is_given_up_also_where_its_study_was_killed() {
 }
 
 /// What no trial can do anything about stops the study, and the same command stops again at once.
+/// Row M16.
 #[test]
-fn m16_a_study_whose_first_trials_fail_alike_stops_with_their_error() {
+fn a_study_whose_first_trials_fail_alike_stops_with_their_error() {
     let place = Workplace::new();
     let path = write_study(&place, "retries = 0\ngive_up_after = 2");
     let long = ["train.segment=50000"];
@@ -226,8 +230,9 @@ fn m16_a_study_whose_first_trials_fail_alike_stops_with_their_error() {
 }
 
 /// The second try of it is the last, and the study goes on without it.
+/// Row M16.
 #[test]
-fn m16_a_trial_that_always_fails_counts_as_one_without_a_loss() {
+fn a_trial_that_always_fails_counts_as_one_without_a_loss() {
     let place = Workplace::new();
     let path = write_study(&place, "");
     let short = &["train.steps=2", "eval.every=1", "checkpoint.every=2"];
@@ -271,8 +276,9 @@ fn m16_a_trial_that_always_fails_counts_as_one_without_a_loss() {
 }
 
 /// 12 and 13 lanes, 1 and 2 a micro-step: all ends go with the middle of the others, 13 and 2 do not go together. The second point is there.
+/// Row M16.
 #[test]
-fn m16_settings_that_make_no_configuration_have_no_loss() {
+fn settings_that_make_no_configuration_have_no_loss() {
     let place = Workplace::new();
     let path = write_study(&place, "search = \"random\"\nreruns = 0");
     let study = read(&place, "study.toml").replace(STOP, "").replace("trials = 4", "trials = 2");
@@ -309,8 +315,9 @@ fn merged(args: &[&str]) -> Value {
 }
 
 /// Recipe, `[set]`, command line and settings: all of it is in `best.toml`.
+/// Row M16.
 #[test]
-fn m16_the_best_recipe_is_the_configuration_of_the_best_trial() {
+fn the_best_recipe_is_the_configuration_of_the_best_trial() {
     let place = Workplace::new();
     let path = write_study(&place, "reruns = 0\nsearch = \"random\"");
     fs::write(&path, read(&place, "study.toml").replace(STOP, "").replace("trials = 4", "trials = 2"))
@@ -346,8 +353,9 @@ fn m16_the_best_recipe_is_the_configuration_of_the_best_trial() {
 }
 
 /// It needs no corpus, and its evaluations have a loss. Who wants no best model gets none.
+/// Row M16.
 #[test]
-fn m16_any_family_with_a_validation_loss_is_tuned() {
+fn any_family_with_a_validation_loss_is_tuned() {
     let place = Workplace::new();
     let path = place.path("copy.toml");
     let study = |recipe: &str| {

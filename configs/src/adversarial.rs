@@ -137,8 +137,9 @@ mod tests {
     use super::*;
     use crate::testing::MODELS;
 
+    /// Row S2.
     #[test]
-    fn s02_the_scale_rises_in_a_line_and_falls_in_another() {
+    fn the_scale_rises_in_a_line_and_falls_in_another() {
         let of = |warmup, fall| AdversarialConfig { scale: 0.8, warmup, fall, ..Default::default() };
         let at = |config: AdversarialConfig| [0, 1, 2, 4, 7, 10, 11].map(|step| config.scale_at(step, 10));
         assert_eq!(at(of(0, Fall::Constant)), [0.8; 7]);
@@ -148,8 +149,9 @@ mod tests {
         assert!(falling[0] == 0.8 && (falling[2] - 0.64).abs() < 1e-15 && falling[5..] == [0.0; 2]);
     }
 
+    /// Row S2.
     #[test]
-    fn s02_a_scale_that_falls_before_it_has_risen_is_refused() {
+    fn a_scale_that_falls_before_it_has_risen_is_refused() {
         let load = |keys: &[&str]| {
             let keys: Vec<String> = keys.iter().map(|key| key.to_string()).collect();
             MODELS.load(None, &keys).map(|_| ()).map_err(|error| error.to_string())

@@ -328,8 +328,9 @@ mod tests {
         assert!(load(&["train.reduce_precision=bf16", "train.exact=false"]).is_ok());
     }
 
+    /// Row A8.
     #[test]
-    fn a08_rates_drop_within_a_run_and_after_its_warm_up() {
+    fn rates_drop_within_a_run_and_after_its_warm_up() {
         let load = |drops: &str, warmup: u64| {
             let keys = ["schedule.kind=stepped", "train.steps=50"].map(String::from);
             let own = [format!("schedule.drop_after={drops}"), format!("schedule.warmup={warmup}")];
@@ -346,8 +347,9 @@ mod tests {
         assert!(load("[1]", 0).is_ok() && load("[10,49]", 10).is_ok());
     }
 
+    /// Row A8.
     #[test]
-    fn a08_a_cycle_has_a_fall_and_an_end_within_the_run() {
+    fn a_cycle_has_a_fall_and_an_end_within_the_run() {
         let load = |keys: &[&str]| load(&[&["schedule.kind=cyclical", "train.steps=50"], keys].concat());
         for (keys, named) in [
             (&[][..], "`schedule.cycle` = 0"),

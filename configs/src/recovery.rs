@@ -144,8 +144,9 @@ mod tests {
         }
     }
 
+    /// Row M11.
     #[test]
-    fn m11_a_loss_diverges_by_a_distance_or_a_ratio() {
+    fn a_loss_diverges_by_a_distance_or_a_ratio() {
         let load = |keys: &[&str]| {
             let keys: Vec<String> = keys.iter().map(|key| format!("recovery.{key}")).collect();
             MODELS.load(None, &keys).map(|loaded| loaded.config.recovery).map_err(|e| e.to_string())

@@ -90,8 +90,9 @@ fn row<T: Copy>(values: &[T], lanes: usize, lane: usize) -> Vec<T> {
     values[lane * width..(lane + 1) * width].to_vec()
 }
 
+/// Row M8.
 #[test]
-fn m08_heads_are_equidistant_in_lines_and_jitter_each_epoch() {
+fn heads_are_equidistant_in_lines_and_jitter_each_epoch() {
     let lines = Lines::of((0..600).map(|i| 1 + i % 7));
     let (lanes, count) = (4, 600);
     let places: Vec<u64> = (0..lanes).map(|lane| lines.heads(lanes, 0).line(lane, 0)).collect();
@@ -116,8 +117,9 @@ fn m08_heads_are_equidistant_in_lines_and_jitter_each_epoch() {
     assert_ne!(other.line(0, 0), places[0]);
 }
 
+/// Row M8.
 #[test]
-fn m08_a_head_reads_the_ring_of_lines_from_its_own_on() {
+fn a_head_reads_the_ring_of_lines_from_its_own_on() {
     let lines = Lines::of((0..90).map(|i| 1 + (i * i) % 11));
     let (lanes, segment) = (3, 25);
     let cut = lines.read_by_heads(lanes, 5, Segments::fixed(segment));
@@ -150,8 +152,9 @@ fn a_stream_without_ends_of_lines_has_no_heads() {
     assert!(too_many.to_string().contains("21 lanes cannot be made of 20 lines"), "{too_many}");
 }
 
+/// Row M8.
 #[test]
-fn m08_evaluation_by_lines_predicts_the_text_from_ends_of_lines_on() {
+fn evaluation_by_lines_predicts_the_text_from_ends_of_lines_on() {
     let lines = Lines::of((0..50).map(|i| 1 + (i * 5) % 13));
     let whole = EvalLanes::new(lines.stream.len(), 4, 9).unwrap();
     for (cut, episodes) in [
@@ -230,8 +233,9 @@ fn columns(lines: &Lines, lanes: usize, segment: usize, seed: u64, roll: bool) -
     if roll { cut.rolled(seed) } else { cut }
 }
 
+/// Row S12.
 #[test]
-fn s12_every_position_after_the_first_is_a_target_exactly_once_an_epoch() {
+fn every_position_after_the_first_is_a_target_exactly_once_an_epoch() {
     let lines = Lines::of([2000]);
     for (lanes, segment, roll) in [(1, 70, false), (3, 70, true), (4, 20, true), (7, 6, false)] {
         let cut = columns(&lines, lanes, segment, 5, roll);
@@ -272,8 +276,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     /// Whatever the lengths: each lane's targets follow each other, and an epoch has all of them.
+    /// Row S12.
     #[test]
-    fn s12_no_target_of_an_epoch_is_lost(
+    fn no_target_of_an_epoch_is_lost(
         words in 60usize..400, lanes in 1usize..5, segment in 1usize..40, seed: u64, by_heads: bool,
     ) {
         let lines = Lines::of([words / 3, words / 3, words - 2 * (words / 3)]);
@@ -316,8 +321,9 @@ proptest! {
 }
 
 /// Melis 2023, §2.2: 1 % of segments. Each sample of a lane is forgotten by itself, and a lane that waits keeps what it has.
+/// Row M8.
 #[test]
-fn m08_states_are_dropped_at_the_given_rate() {
+fn states_are_dropped_at_the_given_rate() {
     let lines = Lines::of([7; 400]);
     let (lanes, parts, count) = (10, 2, 5000);
     let open = |range: std::ops::Range<usize>| {

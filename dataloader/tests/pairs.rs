@@ -171,8 +171,9 @@ fn compare(config: &Config, lanes: &PairLanes, at: u64) {
     }
 }
 
+/// Rows X2, X3.
 #[test]
-fn x02_x03_rows_are_those_of_the_rules_written_down_naively() {
+fn rows_are_those_of_the_rules_written_down_naively() {
     for keys in [&[][..], &["pairs.spans=words"], &["pairs.bidirectional=false"], &["model.reuse_len=20"]] {
         let config = small(keys);
         let lanes = open(&config);
@@ -182,8 +183,9 @@ fn x02_x03_rows_are_those_of_the_rules_written_down_naively() {
     }
 }
 
+/// Row X2.
 #[test]
-fn x02_half_of_the_pairs_follow_and_lengths_add_up() {
+fn half_of_the_pairs_follow_and_lengths_add_up() {
     let config = small(&[]);
     let lanes = open(&config);
     let (mut follow, mut all) = (0u64, 0u64);
@@ -207,8 +209,9 @@ fn x02_half_of_the_pairs_follow_and_lengths_add_up() {
     assert!((rate - 0.5).abs() < 2.0 * (0.25 / all as f64).sqrt(), "{rate} of {all}");
 }
 
+/// Row X13.
 #[test]
-fn x13_any_number_of_ranks_reads_the_same_lanes() {
+fn any_number_of_ranks_reads_the_same_lanes() {
     let config = small(&[]);
     let lanes = open(&config);
     for at in [1, 2, 40, lanes.steps_per_pass(0) + 1] {
@@ -231,8 +234,9 @@ fn x13_any_number_of_ranks_reads_the_same_lanes() {
     }
 }
 
+/// Row X13.
 #[test]
-fn x13_half_of_each_micro_batch_reads_the_same_text_backwards() {
+fn half_of_each_micro_batch_reads_the_same_text_backwards() {
     let config = small(&[]);
     let lanes = open(&config);
     let batch = step(&lanes, 8, 1);
@@ -256,8 +260,9 @@ fn config_of_micro_batch_8() -> Config {
     small(&["train.micro_batch=8"])
 }
 
+/// Row X13.
 #[test]
-fn x13_a_palindrome_reads_the_same_in_both_directions() {
+fn a_palindrome_reads_the_same_in_both_directions() {
     let words = ["deep", "blue", "water", "holds", "old", "ships"];
     let mut line: Vec<&str> = (0..3000).map(|i| words[(i * i + i / 7) % words.len()]).collect();
     let mirrored: Vec<&str> = line.iter().rev().copied().collect();
@@ -316,8 +321,9 @@ fn frozen_draws_keep_pairs_and_targets_but_not_the_order() {
     assert_ne!(step(&fresh, 8, again).targets, first.targets);
 }
 
+/// Row X16.
 #[test]
-fn x16_denoising_corrupts_the_targets_in_the_shares_asked_for() {
+fn denoising_corrupts_the_targets_in_the_shares_asked_for() {
     let config = small(&["objective.kind=denoising", "objective.mask_share=0.6"]);
     let plain = open(&small(&[]));
     let lanes = open(&config);

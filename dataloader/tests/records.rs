@@ -216,8 +216,9 @@ fn lanes(folder: &Path, keys: &[&str]) -> Result<RecordLanes, DataError> {
 }
 
 /// The two halves of a micro-batch read the same text in both directions, however many cores the files were made for.
+/// Row X13.
 #[test]
-fn x13_records_of_any_number_of_cores_give_right_micro_batches() {
+fn records_of_any_number_of_cores_give_right_micro_batches() {
     for cores in [1, 2, 4] {
         let recipe = recipe(8, cores, true);
         let folder = tempfile::tempdir().unwrap();

@@ -120,8 +120,9 @@ fn table(encoding: &[&str]) -> Vec<[f64; MEMORIES.len()]> {
 }
 
 /// A quarter of the queries does not see the lag while training; with a longer memory all do, and all copy.
+/// Row T8.
 #[test]
-fn t08_relative_positions_gain_once_the_memory_is_longer_than_the_lag() {
+fn relative_positions_gain_once_the_memory_is_longer_than_the_lag() {
     for [short, training, lag, more, most] in table(&["model.attn_type=relative"]) {
         assert!(training < short && lag < 0.8 * training && more < 0.8 * training && most < 0.9 * training);
     }
@@ -137,17 +138,20 @@ fn gains_nothing(encoding: &[&str]) {
 }
 
 /// The table is as long as the training segment: all that lies beyond looks alike.
+/// Row T8.
 #[test]
-fn t08_shaws_table_gains_nothing_beyond_its_end() {
+fn shaws_table_gains_nothing_beyond_its_end() {
     gains_nothing(&["model.attn_type=shaw", "model.max_klen=16"]);
 }
 
+/// Row T8.
 #[test]
-fn t08_absolute_positions_gain_nothing() {
+fn absolute_positions_gain_nothing() {
     gains_nothing(&["model.attn_type=absolute"]);
 }
 
+/// Row T8.
 #[test]
-fn t08_learned_positions_gain_nothing() {
+fn learned_positions_gain_nothing() {
     gains_nothing(&["model.attn_type=learned"]);
 }

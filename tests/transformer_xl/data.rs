@@ -64,8 +64,9 @@ fn read(lanes: &dyn Lanes, count: usize, steps: u64) -> Vec<Vec<(i64, i64)>> {
     read
 }
 
+/// Row T14.
 #[test]
-fn t14_lanes_together_rebuild_the_stream_and_predict_no_token_twice() {
+fn lanes_together_rebuild_the_stream_and_predict_no_token_twice() {
     let folder = tempfile::tempdir().unwrap();
     let corpus = corpus(folder.path(), Preset::Sentences, sentences(300));
     let stream = corpus.tokens(Split::Train).unwrap();
@@ -83,8 +84,9 @@ fn t14_lanes_together_rebuild_the_stream_and_predict_no_token_twice() {
     }
 }
 
+/// Row T15.
 #[test]
-fn t15_packed_sentences_are_all_there_and_never_predict_across_their_borders() {
+fn packed_sentences_are_all_there_and_never_predict_across_their_borders() {
     let folder = tempfile::tempdir().unwrap();
     let corpus = corpus(folder.path(), Preset::Sentences, sentences(100));
     let (stream, starts) = (corpus.tokens(Split::Train).unwrap(), corpus.sentences(Split::Train).unwrap());
@@ -125,8 +127,9 @@ fn bytes(repeat: usize) -> Vec<u8> {
     line.repeat(repeat)
 }
 
+/// Row T16.
 #[test]
-fn t16_enwik8_is_split_90_5_5_and_loses_its_newlines() {
+fn enwik8_is_split_90_5_5_and_loses_its_newlines() {
     let folder = tempfile::tempdir().unwrap();
     let corpus = corpus(folder.path(), Preset::Enwik8, bytes(1000));
     assert_eq!(corpus.vocab_size(), 204);
@@ -137,8 +140,9 @@ fn t16_enwik8_is_split_90_5_5_and_loses_its_newlines() {
     assert_eq!(bytes, [900 * 205, 50 * 205, 50 * 205]);
 }
 
+/// Row T16.
 #[test]
-fn t16_text8_has_27_symbols() {
+fn text8_has_27_symbols() {
     let folder = tempfile::tempdir().unwrap();
     let text: String = ('a'..='z').chain([' ']).cycle().take(27_000).collect();
     assert_eq!(corpus(folder.path(), Preset::Text8, text).vocab_size(), 27);
@@ -161,8 +165,9 @@ fn of_bias(corpus: &Corpus, bias: Option<&Tensor>) -> Evaluation {
     evaluate(&objective, &stream, options, &Local, &mut Watch::new(&mut |_, _| {})).unwrap()
 }
 
+/// Row T16.
 #[test]
-fn t16_bits_per_character_are_nats_over_ln_2() {
+fn bits_per_character_are_nats_over_ln_2() {
     let folder = tempfile::tempdir().unwrap();
     let corpus = corpus(folder.path(), Preset::Text8, "abcdefgh".repeat(1000));
     let result = of_bias(&corpus, None);
@@ -171,16 +176,18 @@ fn t16_bits_per_character_are_nats_over_ln_2() {
     assert!((result.bits_per_token - 3.0).abs() < 1e-12);
 }
 
+/// Row T17.
 #[test]
-fn t17_a_uniform_model_has_the_vocabulary_as_its_perplexity() {
+fn a_uniform_model_has_the_vocabulary_as_its_perplexity() {
     let folder = tempfile::tempdir().unwrap();
     let corpus = corpus(folder.path(), Preset::WikiText, sentences(120));
     let vocabulary = corpus.vocab_size() as f64;
     assert!((of_bias(&corpus, None).ppl - vocabulary).abs() < 1e-9 * vocabulary);
 }
 
+/// Row T17.
 #[test]
-fn t17_a_unigram_model_reaches_the_empirical_entropy() {
+fn a_unigram_model_reaches_the_empirical_entropy() {
     let folder = tempfile::tempdir().unwrap();
     let corpus = corpus(folder.path(), Preset::WikiText, sentences(120));
     // Counts of the targets: every token but the first.
@@ -194,8 +201,9 @@ fn t17_a_unigram_model_reaches_the_empirical_entropy() {
     assert!((found - entropy).abs() < 1e-9, "{found} {entropy}");
 }
 
+/// Row T17.
 #[test]
-fn t17_words_are_those_of_the_training_text_in_the_order_of_their_counts() {
+fn words_are_those_of_the_training_text_in_the_order_of_their_counts() {
     let folder = tempfile::tempdir().unwrap();
     let corpus = corpus(folder.path(), Preset::Ptb, "b a a\nc a b\n");
     let tokenizer = corpus.tokenizer().unwrap();

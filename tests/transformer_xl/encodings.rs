@@ -51,15 +51,17 @@ fn content(pair: Pair) -> Tensor {
     pair.q.dot(pair.k)
 }
 
+/// Row T1.
 #[test]
-fn t01_absolute_sinusoids_equal_a_vanilla_layer() {
+fn absolute_sinusoids_equal_a_vanilla_layer() {
     let (found, expected) = both_ways(&one_layer(AttnType::Absolute), |_, i| sinusoid(i, D), content);
     assert!(difference(&found, &expected) < 1e-12);
 }
 
 /// With W_{k,R}, u and v zero, the relative model is a vanilla one whose words carry their position.
+/// Row T1.
 #[test]
-fn t01_absolute_sinusoids_equal_the_relative_path_with_its_terms_off() {
+fn absolute_sinusoids_equal_the_relative_path_with_its_terms_off() {
     let length = 9;
     let ids = Tensor::arange(length, (Kind::Int64, Device::Cpu)).view([1, length]);
     let absolute = TransfoXlConfig { attn_type: AttnType::Absolute, mem_len: 0, ..tiny() };
@@ -86,21 +88,24 @@ fn learned(parameters: &Parameters, row: i64) -> Tensor {
     parameters.get("transformer.layers.0.r_emb").detach().get(row)
 }
 
+/// Row T2.
 #[test]
-fn t02_learned_positions_are_added_to_the_layers_input() {
+fn learned_positions_are_added_to_the_layers_input() {
     let (found, expected) = both_ways(&one_layer(AttnType::Learned), learned, content);
     assert!(difference(&found, &expected) < 1e-12);
 }
 
+/// Row T2.
 #[test]
-fn t02_learned_positions_beyond_the_trained_length_are_those_at_its_end() {
+fn learned_positions_beyond_the_trained_length_are_those_at_its_end() {
     let config = TransfoXlConfig { max_klen: 5, ..one_layer(AttnType::Learned) };
     let (found, expected) = both_ways(&config, |p, i| learned(p, i.min(4)), content);
     assert!(difference(&found, &expected) < 1e-12);
 }
 
+/// Row T2.
 #[test]
-fn t02_every_layer_has_its_table_and_trains_it() {
+fn every_layer_has_its_table_and_trains_it() {
     let config = TransfoXlConfig { attn_type: AttnType::Learned, max_klen: 6, ..tiny() };
     let parameters = parameters(&config);
     let model = TransfoXl::new(&config, &parameters);
@@ -125,8 +130,9 @@ fn shaw(pair: Pair, rows: i64, extras: bool) -> Tensor {
     score
 }
 
+/// Row T3.
 #[test]
-fn t03_shaws_table_equals_the_pairs_and_its_farthest_entry_pads_it() {
+fn shaws_table_equals_the_pairs_and_its_farthest_entry_pads_it() {
     for (max_klen, shaw_extras) in [(64, false), (64, true), (4, false), (4, true)] {
         let config = TransfoXlConfig { max_klen, shaw_extras, ..one_layer(AttnType::Shaw) };
         let (found, expected) = both_ways(&config, nothing, |pair| shaw(pair, max_klen as i64, shaw_extras));
@@ -135,8 +141,9 @@ fn t03_shaws_table_equals_the_pairs_and_its_farthest_entry_pads_it() {
 }
 
 /// The reference draws Shaw's table and u, and starts the biases of distances at zero.
+/// Row T3.
 #[test]
-fn t03_biases_of_distances_start_at_zero() {
+fn biases_of_distances_start_at_zero() {
     let config = TransfoXlConfig { shaw_extras: true, ..one_layer(AttnType::Shaw) };
     let parameters = parameters(&config);
     let largest = |name: &str| {
@@ -146,16 +153,18 @@ fn t03_biases_of_distances_start_at_zero() {
     assert!(largest("r_emb") > 0.1 && largest("r_w_bias") > 0.1);
 }
 
+/// Row T4.
 #[test]
-fn t04_four_terms_pair_by_pair_give_the_same_states() {
+fn four_terms_pair_by_pair_give_the_same_states() {
     let (found, expected) =
         both_ways(&one_layer(AttnType::Relative), nothing, |pair| four_terms(&pair, pair.distance, D));
     assert!(difference(&found, &expected) < 1e-12);
 }
 
 /// Without u and v, ours is Shaw's with the projected sinusoids in the table.
+/// Row T4.
 #[test]
-fn t04_without_u_and_v_terms_a_and_b_are_left() {
+fn without_u_and_v_terms_a_and_b_are_left() {
     let ours = TransfoXlConfig { init_std: 0.3, ..tiny() };
     let shaws = TransfoXlConfig { attn_type: AttnType::Shaw, max_klen: 16, ..ours.clone() };
     let (own, other) = (parameters(&ours), parameters(&shaws));
@@ -179,8 +188,9 @@ fn t04_without_u_and_v_terms_a_and_b_are_left() {
 }
 
 /// The shift's vectors of docs/book/src/contributing/expected-values.md: score of row x at distance p as the number 10 x + p, −1 for the padding.
+/// Row T5.
 #[test]
-fn t05_the_shift_gives_the_golden_vectors() {
+fn the_shift_gives_the_golden_vectors() {
     let shifted = |query: i64, key: i64| {
         let row = |x: i64| std::iter::once(-1).chain((0..key).map(move |k| 10 * x + key - 1 - k));
         let rows: Vec<i64> = (1..=query).flat_map(row).collect();
@@ -195,8 +205,9 @@ fn t05_the_shift_gives_the_golden_vectors() {
 
 /// The position keys that attention multiplies with are one for each of the mem + query distances, not one for each pair
 /// of query and key.
+/// Row T5.
 #[test]
-fn t05_distances_are_projected_once_not_once_a_pair() {
+fn distances_are_projected_once_not_once_a_pair() {
     let config = tiny();
     let model = model(&config);
     for (mem, query) in [(6, 2), (4, 4), (0, 8)] {
@@ -209,8 +220,9 @@ fn t05_distances_are_projected_once_not_once_a_pair() {
     }
 }
 
+/// Row T10.
 #[test]
-fn t10_distances_above_the_clamp_score_as_those_at_it() {
+fn distances_above_the_clamp_score_as_those_at_it() {
     let config = TransfoXlConfig { clamp_len: 2, ..one_layer(AttnType::Relative) };
     let (found, expected) = both_ways(&config, nothing, |pair| four_terms(&pair, pair.distance.min(2), D));
     assert!(difference(&found, &expected) < 1e-12);

@@ -9,8 +9,9 @@ use tch::{Device, Kind, Tensor};
 
 use crate::tiny::{continue_from, difference, model, parameters, run, tiny, tokens};
 
+/// Row T6.
 #[test]
-fn t06_chunks_with_enough_memory_equal_one_pass() {
+fn chunks_with_enough_memory_equal_one_pass() {
     for pre_lnorm in [false, true] {
         let model = model(&TransfoXlConfig { pre_lnorm, ..tiny() });
         let ids = tokens(13);
@@ -23,15 +24,17 @@ fn t06_chunks_with_enough_memory_equal_one_pass() {
     }
 }
 
+/// Row T6.
 #[test]
-fn t06_short_memory_without_a_band_does_differ() {
+fn short_memory_without_a_band_does_differ() {
     let model = model(&TransfoXlConfig { mem_len: 4, ..tiny() });
     let ids = tokens(13);
     assert!(difference(&run(&model, &ids, 2), &run(&model, &ids, 13)) > 1e-3);
 }
 
+/// Row T6.
 #[test]
-fn t06_no_gradient_enters_the_memory_and_backward_leaves_it_as_it_is() {
+fn no_gradient_enters_the_memory_and_backward_leaves_it_as_it_is() {
     let model = model(&tiny());
     let layers: Vec<Tensor> = (0..3)
         .map(|_| Tensor::rand([1, 5, 8], (Kind::Double, Device::Cpu)).set_requires_grad(true))
@@ -48,8 +51,9 @@ fn t06_no_gradient_enters_the_memory_and_backward_leaves_it_as_it_is() {
 }
 
 /// Memory that starts as masked zeros gives what one that starts empty gives; zeros that are attended to do not.
+/// Row T6.
 #[test]
-fn t06_a_masked_start_equals_an_empty_one() {
+fn a_masked_start_equals_an_empty_one() {
     let start =
         |memory_start| run(&model(&TransfoXlConfig { memory_start, mem_len: 6, ..tiny() }), &tokens(13), 4);
     let empty = start(MemoryStart::Empty);
@@ -58,8 +62,9 @@ fn t06_a_masked_start_equals_an_empty_one() {
 }
 
 /// With context that is read again, the memory ends where that context begins: chunks still equal one pass.
+/// Row T6.
 #[test]
-fn t06_context_that_comes_again_is_not_remembered_twice() {
+fn context_that_comes_again_is_not_remembered_twice() {
     let model = model(&tiny());
     let ids = tokens(13);
     let whole = run(&model, &ids, 13);
@@ -80,8 +85,9 @@ fn t06_context_that_comes_again_is_not_remembered_twice() {
 
 /// A document under `mask` reads as if it stood alone: in a text of three documents cut anywhere, each gets the states
 /// that it gets by itself.
+/// Row T6.
 #[test]
-fn t06_masked_documents_do_not_see_each_other() {
+fn masked_documents_do_not_see_each_other() {
     // Positions are relative: where a document stands makes no difference.
     let mut model = model(&TransfoXlConfig { mem_len: 5, ..tiny() });
     model.keeps_marks = true;
@@ -115,8 +121,9 @@ fn t06_masked_documents_do_not_see_each_other() {
 }
 
 /// A lane that forgets goes on as a fresh one; the other lanes do not notice.
+/// Row T6.
 #[test]
-fn t06_forgetting_is_by_lane() {
+fn forgetting_is_by_lane() {
     for memory_start in [MemoryStart::Empty, MemoryStart::Masked, MemoryStart::Zeros] {
         let mut model = model(&TransfoXlConfig { memory_start, mem_len: 6, ..tiny() });
         model.keeps_marks = true;
@@ -151,8 +158,9 @@ fn reach(config: &TransfoXlConfig, chunk: i64) -> i64 {
 }
 
 /// Reach of docs/book/src/contributing/expected-values.md: N·M + L − 1 where M is a multiple of L.
+/// Row T7.
 #[test]
-fn t07_a_token_reaches_as_far_as_layers_times_memory() {
+fn a_token_reaches_as_far_as_layers_times_memory() {
     let with = |mem_len, same_length| TransfoXlConfig { mem_len, same_length, ..tiny() };
     assert_eq!(reach(&with(4, false), 4), 15);
     assert_eq!(reach(&with(4, false), 2), 13);
@@ -160,8 +168,9 @@ fn t07_a_token_reaches_as_far_as_layers_times_memory() {
     assert_eq!(reach(&with(4, true), 30), 9);
 }
 
+/// Row T9.
 #[test]
-fn t09_same_length_shows_the_key_counts_of_both_references() {
+fn same_length_shows_the_key_counts_of_both_references() {
     for (mem, query, torch, tensorflow) in [(5, 3, 5, 6), (4, 4, 4, 5), (6, 2, 6, 7)] {
         for (keys, expected) in [(mem, torch), (mem + 1, tensorflow)] {
             let mask = segue_layers::attention_mask(query, mem, Some(keys), (Kind::Double, Device::Cpu));
@@ -171,8 +180,9 @@ fn t09_same_length_shows_the_key_counts_of_both_references() {
     }
 }
 
+/// Row T9.
 #[test]
-fn t09_same_length_attention_does_not_depend_on_the_segment() {
+fn same_length_attention_does_not_depend_on_the_segment() {
     let model = model(&TransfoXlConfig { mem_len: 4, same_length: true, ..tiny() });
     let ids = tokens(13);
     let whole = run(&model, &ids, 13);
@@ -181,8 +191,9 @@ fn t09_same_length_attention_does_not_depend_on_the_segment() {
     }
 }
 
+/// Row T11.
 #[test]
-fn t11_half_loss_counts_exactly_the_last_half_of_the_targets() {
+fn half_loss_counts_exactly_the_last_half_of_the_targets() {
     let config = tiny();
     for segment in [6, 7] {
         let mut objective = LanguageModel::from_parameters(&config, parameters(&config));
@@ -207,8 +218,9 @@ fn t11_half_loss_counts_exactly_the_last_half_of_the_targets() {
 }
 
 /// The gradient of the targets that do not count is zero: what only they could train stays untrained.
+/// Row T11.
 #[test]
-fn t11_targets_that_do_not_count_train_nothing() {
+fn targets_that_do_not_count_train_nothing() {
     let config = tiny();
     let own = parameters(&config);
     let model = TransfoXl::new(&config, &own);

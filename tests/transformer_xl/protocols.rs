@@ -79,8 +79,9 @@ fn close(found: &[f64], expected: &[f64], limit: f64) {
     }
 }
 
+/// Row T20.
 #[test]
-fn t20_sliding_losses_equal_a_full_recomputation() {
+fn sliding_losses_equal_a_full_recomputation() {
     let folder = tempfile::tempdir().unwrap();
     let stream = stream(&folder, &noise_text(60));
     let mut model = language_model(config());
@@ -99,8 +100,9 @@ fn t20_sliding_losses_equal_a_full_recomputation() {
     assert!((few.nats - naive).abs() < 1e-10);
 }
 
+/// Row T22.
 #[test]
-fn t22_truncated_context_is_exact_also_for_models_that_attend_to_zeros() {
+fn truncated_context_is_exact_also_for_models_that_attend_to_zeros() {
     let folder = tempfile::tempdir().unwrap();
     let stream = stream(&folder, &noise_text(60));
     let targets = [20, 31, 59];
@@ -117,8 +119,9 @@ fn t22_truncated_context_is_exact_also_for_models_that_attend_to_zeros() {
     assert_eq!(error.exit_code(), 64);
 }
 
+/// Row T21.
 #[test]
-fn t21_both_protocols_give_the_same_losses_where_they_see_the_same_tokens() {
+fn both_protocols_give_the_same_losses_where_they_see_the_same_tokens() {
     let folder = tempfile::tempdir().unwrap();
     let stream = stream(&folder, &noise_text(60));
     let ids = ids(&stream, 0, 50);
@@ -143,8 +146,9 @@ fn t21_both_protocols_give_the_same_losses_where_they_see_the_same_tokens() {
 
 /// Counted, not timed: `segue eval speed` is what measures it. A window of `l` tokens is computed for each prediction of the
 /// vanilla protocol, a token against a memory of `l` for each of the recurrent one.
+/// Row T21.
 #[test]
-fn t21_the_ratio_of_work_grows_in_proportion_to_attention_length() {
+fn the_ratio_of_work_grows_in_proportion_to_attention_length() {
     let work = |segment: usize, mem_len: usize| {
         let overrides = [
             "model.vocab_size=204".to_string(),
@@ -167,8 +171,9 @@ fn t21_the_ratio_of_work_grows_in_proportion_to_attention_length() {
 /// De Bruijn's cycle of order 3 over two symbols: what comes next follows from 3 symbols, and fewer say nothing.
 const CYCLE: &[u8] = b"aaababbb";
 
+/// Row T23.
 #[test]
-fn t23_perplexity_falls_at_the_true_lag_and_no_further() {
+fn perplexity_falls_at_the_true_lag_and_no_further() {
     let folder = tempfile::tempdir().unwrap();
     let text = CYCLE.repeat(600);
     let stream = stream(&folder, &text);

@@ -23,8 +23,9 @@ fn count(config: TransfoXlConfig) -> usize {
 }
 
 /// Counts of docs/book/src/contributing/expected-values.md, none of which needs a byte of weights.
+/// Row T13.
 #[test]
-fn t13_parameter_counts_are_those_of_the_references() {
+fn parameter_counts_are_those_of_the_references() {
     let characters = |vocab_size, n_layer, d_model, d_head, d_inner| TransfoXlConfig {
         vocab_size,
         n_layer,

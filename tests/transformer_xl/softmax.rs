@@ -9,8 +9,9 @@ fn adaptive(div_val: usize) -> TransfoXlConfig {
     TransfoXlConfig { cutoffs: vec![5, 11], div_val, ..tiny() }
 }
 
+/// Row T12.
 #[test]
-fn t12_probabilities_of_the_vocabulary_sum_to_one() {
+fn probabilities_of_the_vocabulary_sum_to_one() {
     for config in [tiny(), adaptive(1), adaptive(2), TransfoXlConfig { d_embed: 6, ..adaptive(1) }] {
         let model = model(&config);
         let hidden = run(&model, &tokens(9), 9);
@@ -19,8 +20,9 @@ fn t12_probabilities_of_the_vocabulary_sum_to_one() {
     }
 }
 
+/// Row T12.
 #[test]
-fn t12_without_cutoffs_it_is_the_full_softmax() {
+fn without_cutoffs_it_is_the_full_softmax() {
     let config = tiny();
     let parameters = parameters(&config);
     let model = TransfoXl::new(&config, &parameters);
@@ -31,8 +33,9 @@ fn t12_without_cutoffs_it_is_the_full_softmax() {
     assert!(difference(&model.log_probs(&hidden), &logits.log_softmax(-1, None::<Kind>)) < 1e-12);
 }
 
+/// Row T12.
 #[test]
-fn t12_losses_are_the_log_probabilities_in_the_order_of_the_targets() {
+fn losses_are_the_log_probabilities_in_the_order_of_the_targets() {
     for config in [tiny(), adaptive(1), adaptive(2)] {
         let model = model(&config);
         let hidden = run(&model, &tokens(12), 12);
@@ -43,8 +46,9 @@ fn t12_losses_are_the_log_probabilities_in_the_order_of_the_targets() {
 }
 
 /// Every fifth value of every parameter, moved by ±h.
+/// Row T12.
 #[test]
-fn t12_gradients_are_the_slopes_of_the_loss() {
+fn gradients_are_the_slopes_of_the_loss() {
     let config = TransfoXlConfig { init_std: 0.3, n_layer: 2, ..adaptive(2) };
     let parameters = parameters(&config);
     let model = TransfoXl::new(&config, &parameters);
@@ -77,8 +81,9 @@ fn t12_gradients_are_the_slopes_of_the_loss() {
 }
 
 /// Changing the table changes what words are read as and what they are scored by, from one storage.
+/// Row T13.
 #[test]
-fn t13_tied_tables_are_one_tensor() {
+fn tied_tables_are_one_tensor() {
     let config = adaptive(2);
     let parameters = parameters(&config);
     let model = TransfoXl::new(&config, &parameters);

@@ -24,8 +24,9 @@ fn zeros(variational: bool, seed: u64) -> Tensor {
     tch::no_grad(|| model.forward(&ids, &model.memory_start(4), Some(&noise))).hidden.eq(0.0)
 }
 
+/// Row T18.
 #[test]
-fn t18_variational_dropout_has_one_mask_for_all_positions_of_a_segment() {
+fn variational_dropout_has_one_mask_for_all_positions_of_a_segment() {
     let same_everywhere = |zeros: &Tensor| zeros == &zeros.narrow(1, 0, 1).expand([4, 9, 8], false);
     let locked = zeros(true, 7);
     assert!(same_everywhere(&locked));
@@ -61,8 +62,9 @@ fn batch(step: u64) -> Batch {
     Batch::new(ids(0), ids(1))
 }
 
+/// Row T18.
 #[test]
-fn t18_averaged_weights_are_the_running_mean() {
+fn averaged_weights_are_the_running_mean() {
     let config = config(&["average.start=1"]);
     let mut engine =
         Engine::new(&config, objective::build(&config, segue_kernels::Compute::CPU).unwrap(), &Local)
@@ -95,8 +97,9 @@ fn t18_averaged_weights_are_the_running_mean() {
     }
 }
 
+/// Row T18.
 #[test]
-fn t18_averaging_lowers_the_validation_perplexity_of_a_restless_run() {
+fn averaging_lowers_the_validation_perplexity_of_a_restless_run() {
     let place = Workplace::new();
     let restless = ["optim.lr=0.02", "schedule.kind=constant", "train.steps=120", "checkpoint.every=50"];
     let loss = |run: &str, more: &[&str]| {
@@ -108,8 +111,9 @@ fn t18_averaging_lowers_the_validation_perplexity_of_a_restless_run() {
 }
 
 /// The mean and its trigger belong to the state of a run.
+/// Row T18.
 #[test]
-fn t18_averaging_goes_on_where_it_stopped() {
+fn averaging_goes_on_where_it_stopped() {
     let place = Workplace::new();
     for options in [&["average.start=20"][..], &["average.patience=1", "eval.every=5", "optim.lr=0.3"]] {
         let name = |part: &str| format!("{part}-{}", options.len());
@@ -127,8 +131,9 @@ fn t18_averaging_goes_on_where_it_stopped() {
 }
 
 /// Rates at chosen steps, from the formulas of both reference programs: lr 2.5e-4, 1,000 steps of warm-up, 10,000 in all.
+/// Row T19.
 #[test]
-fn t19_the_learning_rate_is_that_of_both_references() {
+fn the_learning_rate_is_that_of_both_references() {
     let schedule = |more: &[&str]| {
         config(
             &[
@@ -156,8 +161,9 @@ fn t19_the_learning_rate_is_that_of_both_references() {
     }
 }
 
+/// Row T19.
 #[test]
-fn t19_the_clipped_norm_is_at_most_a_quarter() {
+fn the_clipped_norm_is_at_most_a_quarter() {
     for norm in [1e-9, 0.1, 0.25, 0.2500001, 3.0, 1e9] {
         let clipped = norm * clip_factor(norm, 0.25);
         assert!(clipped <= 0.25 * (1.0 + 1e-6), "{norm} becomes {clipped}");
@@ -166,8 +172,9 @@ fn t19_the_clipped_norm_is_at_most_a_quarter() {
     }
 }
 
+/// Row T27.
 #[test]
-fn t27_a_run_that_goes_on_has_the_losses_of_one_that_never_stopped() {
+fn a_run_that_goes_on_has_the_losses_of_one_that_never_stopped() {
     let place = Workplace::new();
     let losses = |run: &str| -> Vec<(u64, u64)> {
         let text = std::fs::read_to_string(place.path(run).join("metrics.jsonl")).unwrap();

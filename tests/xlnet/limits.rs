@@ -39,8 +39,9 @@ fn pair_loss(kind: &str) -> f64 {
     (0..20).map(|i| mean(1_000_000 + i)).sum::<f64>() / 20.0
 }
 
+/// Row X18.
 #[test]
-fn x18_denoising_stays_at_twice_ln_v_and_permutation_reaches_ln_v() {
+fn denoising_stays_at_twice_ln_v_and_permutation_reaches_ln_v() {
     let limit = (VOCABULARY as f64).ln();
     let (denoising, permutation) = (pair_loss("denoising"), pair_loss("permutation"));
     println!(

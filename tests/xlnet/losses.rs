@@ -76,8 +76,9 @@ fn noise_batch(step: u64) -> Batch {
     batch(&rows, &targets, &first, &uniform(5, step, 32, 2))
 }
 
+/// Row X15.
 #[test]
-fn x15_the_loss_is_a_weighted_sum_and_padding_adds_nothing() {
+fn the_loss_is_a_weighted_sum_and_padding_adds_nothing() {
     libtorch::set_threads(1);
     for kind in ["permutation", "denoising"] {
         let config = small(&[&format!("objective.kind={kind}")]);
@@ -100,8 +101,9 @@ fn x15_the_loss_is_a_weighted_sum_and_padding_adds_nothing() {
     }
 }
 
+/// Row X15.
 #[test]
-fn x15_probabilities_come_from_the_tied_embedding_and_a_bias() {
+fn probabilities_come_from_the_tied_embedding_and_a_bias() {
     let model = crate::tiny::model(&crate::tiny::tiny());
     let own = crate::tiny::parameters(&crate::tiny::tiny());
     let states = (Tensor::arange(24, (Kind::Double, tch::Device::Cpu)) * 0.3).sin().view([1, 3, 8]);
@@ -112,8 +114,9 @@ fn x15_probabilities_come_from_the_tied_embedding_and_a_bias() {
     assert!((nll.double_value(&[0, 1]) - expected).abs() < 1e-12);
 }
 
+/// Row X16.
 #[test]
-fn x16_denoising_predicts_targets_independently() {
+fn denoising_predicts_targets_independently() {
     libtorch::set_threads(1);
     let config = small(&["objective.kind=denoising"]);
     let objective = objective::build(&config, segue_kernels::Compute::CPU).unwrap();
@@ -152,8 +155,9 @@ fn accuracy(make: impl Fn(u64) -> Batch, steps: u64) -> f64 {
     (0..20).map(|i| share(100_000 + i)).sum::<f64>() / 20.0
 }
 
+/// Row X17.
 #[test]
-fn x17_next_sentence_is_learnt_where_there_is_something_to_learn() {
+fn next_sentence_is_learnt_where_there_is_something_to_learn() {
     // A word of A, which the last position has to look for, tells.
     let told = |step| {
         let follows = uniform(8, step, 32, 2);

@@ -1,4 +1,4 @@
-//! The CPU proof of each row X of docs/book/src/contributing/rows.md, what XLNet can do: `x05_..` proves row X5. Rows about text and draws
+//! The CPU proof of each row X of docs/book/src/contributing/rows.md, what XLNet can do: tests say which. Rows about text and draws
 //! have their tests beside that code, in `dataloader`.
 
 mod keras;

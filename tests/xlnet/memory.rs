@@ -10,8 +10,9 @@ use crate::tiny::{
     content, difference, model, order, parameters, permuted, predictions, row, some_memory, tiny, tokens,
 };
 
+/// Row X10.
 #[test]
-fn x10_a_cached_segment_is_that_segment_recomputed() {
+fn a_cached_segment_is_that_segment_recomputed() {
     let config = XlnetConfig { mem_len: 8, ..tiny() };
     let model = model(&config);
     let ids = tokens(11);
@@ -30,8 +31,9 @@ fn x10_a_cached_segment_is_that_segment_recomputed() {
 
 /// What a segment reads of the past is states: memories of one text made in several orders differ, and with the states of one in the place of all,
 /// each gives what a second way makes of these states, which knows of no order.
+/// Row X10.
 #[test]
-fn x10_with_the_memory_fixed_the_order_it_was_made_in_does_not_matter() {
+fn with_the_memory_fixed_the_order_it_was_made_in_does_not_matter() {
     let (config, ids) = (tiny(), tokens(12));
     let parameters = parameters(&config);
     let model = Xlnet::new(&config, &parameters);
@@ -67,8 +69,9 @@ fn x10_with_the_memory_fixed_the_order_it_was_made_in_does_not_matter() {
     }
 }
 
+/// Row X10.
 #[test]
-fn x10_only_the_reused_part_of_a_segment_is_remembered_and_without_gradient() {
+fn only_the_reused_part_of_a_segment_is_remembered_and_without_gradient() {
     let config = XlnetConfig { reuse_len: 4, mem_len: 6, memory_start: MemoryStart::Zeros, ..tiny() };
     let model = model(&config);
     let mut memory = model.memory_start(2);
@@ -89,8 +92,9 @@ fn x10_only_the_reused_part_of_a_segment_is_remembered_and_without_gradient() {
     assert_eq!(difference(&memory.layers[0], &embedded), 0.0);
 }
 
+/// Row X11.
 #[test]
-fn x11_the_first_half_does_not_change_when_the_second_does() {
+fn the_first_half_does_not_change_when_the_second_does() {
     let model = model(&tiny());
     let (ids, memory) = (tokens(10), some_memory(&tiny(), 1, 4));
     // First half plain 0 and chosen 1 .., second half plain 6 and chosen 7 ..

@@ -10,8 +10,9 @@ use crate::tiny::{
     content, difference, model, order, parameters, permuted, predictions, row, some_memory, tiny, tokens,
 };
 
+/// Row X12.
 #[test]
-fn x12_every_pair_is_scored_as_written_out_one_by_one() {
+fn every_pair_is_scored_as_written_out_one_by_one() {
     let ids: Vec<i64> = Vec::try_from(tokens(7).get(0)).unwrap();
     let segments = [0, 0, 0, 1, 1, 1, 2];
     let ranks = [3, 0, 0, 5, 1, 0, 4];
@@ -52,8 +53,9 @@ fn x12_every_pair_is_scored_as_written_out_one_by_one() {
     }
 }
 
+/// Row X12.
 #[test]
-fn x12_long_segments_go_through_attention_in_blocks_and_give_the_same() {
+fn long_segments_go_through_attention_in_blocks_and_give_the_same() {
     // Longer than a block of rows, and not a multiple of it.
     let config = XlnetConfig { n_layer: 1, d_model: 4, n_head: 1, d_inner: 4, ..tiny() };
     let parameters = parameters(&config);
@@ -75,8 +77,9 @@ fn x12_long_segments_go_through_attention_in_blocks_and_give_the_same() {
     assert!(difference(&content(&states).get(0), &h) < 1e-11);
 }
 
+/// Row X12.
 #[test]
-fn x12_a_left_to_right_model_sees_nothing_later() {
+fn a_left_to_right_model_sees_nothing_later() {
     let config = XlnetConfig { attn_type: AttentionDirection::Uni, ..tiny() };
     let parameters = parameters(&config);
     let model = Xlnet::new(&config, &parameters);
@@ -106,8 +109,9 @@ fn read(model: &Xlnet, ids: &Tensor, ranks: &Tensor, reversed: i64, memory: &Mem
     tch::no_grad(|| model.forward(sequence, memory, None))
 }
 
+/// Row X13.
 #[test]
-fn x13_text_read_backwards_gives_the_mirrored_states() {
+fn text_read_backwards_gives_the_mirrored_states() {
     let model = model(&tiny());
     let none = model.memory_start(1);
     for (ids, seed) in [(tokens(9), 1), (row(&[4, 7, 1, 9, 1, 7, 4]), 2), (tokens(5), 3)] {
@@ -123,8 +127,9 @@ fn x13_text_read_backwards_gives_the_mirrored_states() {
 }
 
 /// Two segments of a text read backwards, the later one first, are the text read backwards at once: what is remembered is later text.
+/// Row X13.
 #[test]
-fn x13_the_memory_of_text_read_backwards_holds_later_text() {
+fn the_memory_of_text_read_backwards_holds_later_text() {
     let config = XlnetConfig { mem_len: 8, ..tiny() };
     let parameters = parameters(&config);
     let model = Xlnet::new(&config, &parameters);
@@ -145,8 +150,9 @@ fn x13_the_memory_of_text_read_backwards_holds_later_text() {
     }
 }
 
+/// Row X13.
 #[test]
-fn x13_lanes_of_both_directions_share_a_batch() {
+fn lanes_of_both_directions_share_a_batch() {
     let (config, ids) =
         (tiny(), Tensor::cat(&[tokens(6), tokens(6) + 1, tokens(6), (tokens(6) + 5).remainder(17)], 0));
     let ids = ids.remainder(17);
@@ -165,8 +171,9 @@ fn x13_lanes_of_both_directions_share_a_batch() {
     }
 }
 
+/// Row X14.
 #[test]
-fn x14_only_same_or_other_segment_counts() {
+fn only_same_or_other_segment_counts() {
     let (model, ids, ranks) = (model(&tiny()), tokens(6), row(&order(6, 5)));
     let run = |model: &Xlnet, segments: Option<&Tensor>| {
         let visibility = Visibility::Ranks { ranks: &ranks, halves_at: 0 };

@@ -23,8 +23,9 @@ fn with_other(ids: &Tensor, place: usize) -> Tensor {
     row(&values)
 }
 
+/// Row X4.
 #[test]
-fn x04_the_order_3_2_4_1_gives_the_golden_masks() {
+fn the_order_3_2_4_1_gives_the_golden_masks() {
     // Rank of each position when 3 comes first, then 2, 4, 1 (docs/book/src/contributing/expected-values.md). Each state that changes with a token
     // sees it, through any number of layers.
     let ranks = row(&[3, 1, 0, 2]);
@@ -41,8 +42,9 @@ fn x04_the_order_3_2_4_1_gives_the_golden_masks() {
     }
 }
 
+/// Row X5.
 #[test]
-fn x05_a_target_is_seen_by_later_predictions_only_and_by_its_own_content() {
+fn a_target_is_seen_by_later_predictions_only_and_by_its_own_content() {
     let (model, ids) = (model(&tiny()), tokens(7));
     let memory = some_memory(&tiny(), 1, 4);
     for seed in 0..5 {
@@ -58,8 +60,9 @@ fn x05_a_target_is_seen_by_later_predictions_only_and_by_its_own_content() {
     }
 }
 
+/// Row X5.
 #[test]
-fn x05_no_gradient_reaches_a_prediction_from_its_own_token_or_a_later_one() {
+fn no_gradient_reaches_a_prediction_from_its_own_token_or_a_later_one() {
     let config = tiny();
     // Every position a word of its own, so that an embedding's gradient tells of one position.
     let ids = row(&[0, 1, 2, 3, 4, 5, 6]);
@@ -99,8 +102,9 @@ fn x05_no_gradient_reaches_a_prediction_from_its_own_token_or_a_later_one() {
     }
 }
 
+/// Row X4.
 #[test]
-fn x04_three_thousand_random_draws_do_not_leak() {
+fn three_thousand_random_draws_do_not_leak() {
     // The model itself, one layer less than the words it could leak through: functional tokens, targets and plain
     // ones at random places, in two halves, as the data gives them.
     let config = XlnetConfig { n_layer: 2, d_model: 4, n_head: 1, d_inner: 4, ..tiny() };
@@ -142,8 +146,9 @@ fn x04_three_thousand_random_draws_do_not_leak() {
     }
 }
 
+/// Row X6.
 #[test]
-fn x06_joint_probabilities_of_all_strings_sum_to_one_in_every_order() {
+fn joint_probabilities_of_all_strings_sum_to_one_in_every_order() {
     let config = XlnetConfig { vocab_size: 3, ..tiny() };
     let model = model(&config);
     let strings: Vec<i64> = (0..27i64).flat_map(|n| [n / 9, n / 3 % 3, n % 3]).collect();
@@ -157,8 +162,9 @@ fn x06_joint_probabilities_of_all_strings_sum_to_one_in_every_order() {
     }
 }
 
+/// Row X6.
 #[test]
-fn x06_a_row_with_nothing_to_see_reads_zero() {
+fn a_row_with_nothing_to_see_reads_zero() {
     // The first of the order sees no key: whatever the keys hold, its prediction is the same, as it would be
     // without any key, and not the mean over all of them, which would leak its own token.
     let (model, ranks) = (model(&tiny()), row(&[1, 0, 2]));
@@ -182,8 +188,9 @@ fn x06_a_row_with_nothing_to_see_reads_zero() {
     assert!(difference(&first(&row(&[1, 2, 3])).squeeze_dim(0), &g.narrow(0, 1, 1)) < 1e-12);
 }
 
+/// Row X7.
 #[test]
-fn x07_predictions_know_their_place_and_content_does_not() {
+fn predictions_know_their_place_and_content_does_not() {
     // Two orders with the same beginning {0, 1} and another next position (Yang 2019, §2.2.2, below equation 2.3).
     let (model, ids) = (model(&tiny()), tokens(4));
     let memory = model.memory_start(1);
@@ -199,8 +206,9 @@ fn x07_predictions_know_their_place_and_content_does_not() {
     assert!(ours > 1e-3, "{ours}");
 }
 
+/// Row X8.
 #[test]
-fn x08_predictions_of_some_positions_are_those_rows_of_predicting_all() {
+fn predictions_of_some_positions_are_those_rows_of_predicting_all() {
     let (model, ids, ranks) = (model(&tiny()), tokens(9), row(&order(9, 3)));
     let memory = some_memory(&tiny(), 1, 5);
     let segments = row(&[0, 0, 0, 0, 1, 1, 1, 1, 2]);
@@ -228,8 +236,9 @@ fn x08_predictions_of_some_positions_are_those_rows_of_predicting_all() {
     }
 }
 
+/// Row X9.
 #[test]
-fn x09_content_has_the_same_bits_with_and_without_predictions() {
+fn content_has_the_same_bits_with_and_without_predictions() {
     let config = tiny();
     let single = Xlnet::specs(&config);
     let parameters = segue_kernels::Parameters::initialise(single, 5, Kind::Float);

@@ -37,8 +37,9 @@ fn settings_come_after_the_command_line() {
 }
 
 /// What `[set]` and command line say stands in it, texts that look like numbers among them, and where the run and its name are does not.
+/// Row M16.
 #[test]
-fn m16_the_recipe_of_a_trial_gives_its_configuration() {
+fn the_recipe_of_a_trial_gives_its_configuration() {
     let dir = tempfile::tempdir().unwrap();
     let set = "[set]\ntrain.steps = 7\ndata.corpus = \"2024\"\nmodel.d_inner = 24\nmodel.cutoffs = [3, 5]\n";
     let cases = ["model.d_inner=32", "log.mlflow_experiment=1e3", "optim.eps=1e-7", "checkpoint.keep=2"];
@@ -77,8 +78,9 @@ fn the_best_model_is_kept_unless_somebody_says_no() {
 }
 
 /// A ratio from 1 on counts as 1, and a rank of 0 or less as 0 (Melis 2023, app. 2.A).
+/// Row M16.
 #[test]
-fn m16_clamped_values_are_one_setting() {
+fn clamped_values_are_one_setting() {
     let mut ratio = parameter(Scale::Linear, 0.0, 2.0);
     ratio.ceiling = Some(1.0);
     let mut rank = parameter(Scale::Integer, -20.0, 100.0);
@@ -90,8 +92,9 @@ fn m16_clamped_values_are_one_setting() {
     assert_ne!(space.canonical(&[0.75, 0.1]), space.canonical(&[0.49, 0.1]));
 }
 
+/// Row M16.
 #[test]
-fn m16_a_parameter_applies_where_its_condition_holds() {
+fn a_parameter_applies_where_its_condition_holds() {
     let rounds = Parameter { key: "rounds".into(), ..parameter(Scale::Integer, 0.0, 6.0) };
     let when = Some(Condition { key: "rounds".into(), at_least: 1.0 });
     let rank = Parameter { key: "rank".into(), when, ..parameter(Scale::Integer, 1.0, 100.0) };
@@ -103,8 +106,9 @@ fn m16_a_parameter_applies_where_its_condition_holds() {
 }
 
 /// In the middle of 0 to 6 rounds, 3, a rank from 5 rounds on does not apply: its ends are tried at 6. A third depends on the second.
+/// Row M16.
 #[test]
-fn m16_ends_are_tried_where_a_parameter_applies() {
+fn ends_are_tried_where_a_parameter_applies() {
     let when = |key: &str, at_least: f64| Some(Condition { key: key.into(), at_least });
     let rounds = Parameter { key: "rounds".into(), ..parameter(Scale::Integer, 0.0, 6.0) };
     let rank =
@@ -184,8 +188,9 @@ fn any_space() -> impl Strategy<Value = Space> {
 
 proptest! {
     /// What is written to a file is read as it was.
+    /// Row M16.
     #[test]
-    fn m16_a_space_survives_its_file(space in any_space()) {
+    fn a_space_survives_its_file(space in any_space()) {
         let text = toml::to_string(&serde_json::json!({ "parameter": without_nulls(&space) })).unwrap();
         let mut read: Map<String, Value> = toml::from_str(&text).unwrap();
         let parameters: Vec<Parameter> = serde_json::from_value(read.remove("parameter").unwrap()).unwrap();
@@ -193,8 +198,9 @@ proptest! {
     }
 
     /// No text makes the reader panic, and what it takes has a positive range.
+    /// Row M16.
     #[test]
-    fn m16_any_ends_are_checked(
+    fn any_ends_are_checked(
         low in any::<f64>(), high in any::<f64>(), floor in proptest::option::of(any::<f64>()),
         ceiling in proptest::option::of(any::<f64>()), kind in 0usize..3, place in 0.0f64..=1.0,
     ) {
@@ -207,8 +213,9 @@ proptest! {
     }
 
     /// Every point has values within their ranges and clamps, and its settings are those of the point that stands for it.
+    /// Row M16.
     #[test]
-    fn m16_points_stand_for_settings(space in any_space(), point in proptest::collection::vec(0.0f64..=1.0, 6)) {
+    fn points_stand_for_settings(space in any_space(), point in proptest::collection::vec(0.0f64..=1.0, 6)) {
         let point = &point[..space.parameters().len()];
         let values = space.values(point);
         for (parameter, value) in space.parameters().iter().zip(&values) {

@@ -426,8 +426,9 @@ mod tests {
     }
 
     /// Row M19: splits × fixed or adapting weights × one pass or the mean of several, by two commands a split.
+    /// Row M19.
     #[test]
-    fn m19_protocols_are_commands_whose_results_are_columns() {
+    fn protocols_are_commands_whose_results_are_columns() {
         let of = |protocols: &str| {
             let text = format!(
                 "name = \"t\"\nrecipe = \"r.toml\"\n[evaluate]\nby = \"run\"\n[evaluate.protocols]\n{protocols}\n\

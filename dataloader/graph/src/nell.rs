@@ -163,8 +163,9 @@ mod tests {
         ["ann", "concept:atdate", "2010"],
     ];
 
+    /// Row P15.
     #[test]
-    fn p15_a_relation_is_two_nodes_and_a_triple_two_edges() {
+    fn a_relation_is_two_nodes_and_a_triple_two_edges() {
         let built = EntityGraph::from_triples(TRIPLES).unwrap();
         assert_eq!(built.entities, ["ann", "tea", "bob"]);
         assert_eq!(built.relations, ["concept:likes", "concept:knows"]);
@@ -178,8 +179,9 @@ mod tests {
         assert_eq!(built.labels[..4], [Some(0), Some(1), None, None]);
     }
 
+    /// Row P15.
     #[test]
-    fn p15_a_file_of_triples_is_read_and_a_bad_line_is_named() {
+    fn a_file_of_triples_is_read_and_a_bad_line_is_named() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("nell.tsv");
         let lines: Vec<String> = TRIPLES.iter().map(|triple| triple.join("\t") + "\t1\t0.9").collect();
@@ -197,8 +199,9 @@ mod tests {
         );
     }
 
+    /// Row P19.
     #[test]
-    fn p19_small_classes_go_and_the_others_keep_a_label_at_any_rate() {
+    fn small_classes_go_and_the_others_keep_a_label_at_any_rate() {
         let mut triples = Vec::new();
         let names: Vec<String> = (0..60).map(|number| format!("e{number}")).collect();
         for (number, name) in names.iter().enumerate() {

@@ -39,8 +39,9 @@ pub fn rank_nodes(scores: impl IntoIterator<Item = (u32, f32)>) -> Vec<u32> {
 mod tests {
     use super::*;
 
+    /// Row P16.
     #[test]
-    fn p16_recall_has_a_ceiling() {
+    fn recall_has_a_ceiling() {
         // Of five relevant nodes 7 and 8 are not ranked; the first three hold two.
         let ranking = rank_nodes([(0, 0.9), (1, 0.1), (2, 0.5), (3, 0.7), (4, f32::NAN), (5, 0.2)]);
         assert_eq!(ranking, [0, 3, 2, 5, 1, 4]);
@@ -52,8 +53,9 @@ mod tests {
         assert_eq!(Recall::at(9, &ranking, &[]), Recall { recall: 0.0, ceiling: 0.0 });
     }
 
+    /// Row P18.
     #[test]
-    fn p18_recall_is_averaged_over_splits() {
+    fn recall_is_averaged_over_splits() {
         let one = Recall::at(2, &[3, 1, 2], &[3, 1]);
         let other = Recall::at(2, &[3, 1, 2], &[2, 0, 1, 5]);
         assert_eq!(Recall::mean(&[one, other]), Some(Recall { recall: 0.625, ceiling: 0.75 }));

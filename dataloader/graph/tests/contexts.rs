@@ -60,8 +60,9 @@ fn close(found: &[f64], expected: &[f64], within: f64) {
     }
 }
 
+/// Row P3.
 #[test]
-fn p03_the_law_of_graph_pairs_is_the_printed_one() {
+fn the_law_of_graph_pairs_is_the_printed_one() {
     let graph = example();
     let law = contexts(&graph, |options| options.positive = 1.0).graph_law();
     close(&law.positive, &NEAR, PRINTED);
@@ -78,8 +79,9 @@ fn p03_the_law_of_graph_pairs_is_the_printed_one() {
     assert!(places.len() == 65 - 11 && places.iter().all(|(first, second)| first != second));
 }
 
+/// Row P3.
 #[test]
-fn p03_negative_pairs_take_the_marginal_of_nodes_and_any_context() {
+fn negative_pairs_take_the_marginal_of_nodes_and_any_context() {
     let graph = example();
     let law = contexts(&graph, |options| options.positive = 0.25).graph_law();
     let expected: Vec<f64> =
@@ -88,8 +90,9 @@ fn p03_negative_pairs_take_the_marginal_of_nodes_and_any_context() {
     close(&law.positive, &NEAR.map(|chance| 0.25 * chance), PRINTED);
 }
 
+/// Row P3.
 #[test]
-fn p03_label_pairs_follow_their_two_laws() {
+fn label_pairs_follow_their_two_laws() {
     let graph = example();
     for (how, inside, alone) in
         [(LabelPairs::UniformPairs, 0.1, 0.1), (LabelPairs::AnchorFirst, 1.0 / 12.0, 0.25)]
@@ -143,16 +146,18 @@ fn fits((statistic, freedom): (f64, f64)) {
     );
 }
 
+/// Row P2.
 #[test]
-fn p02_a_million_pairs_follow_the_printed_law() {
+fn a_million_pairs_follow_the_printed_law() {
     let graph = example();
     let pairs = contexts(&graph, |options| options.positive = 1.0).graph_pairs(0..1_000_000);
     let law = PairLaw { nodes: NODES, positive: NEAR.to_vec(), negative: vec![0.0; NODES * NODES] };
     fits(chi_squared(&pairs, &law));
 }
 
+/// Row P3.
 #[test]
-fn p03_a_million_mixed_pairs_follow_their_law() {
+fn a_million_mixed_pairs_follow_their_law() {
     let graph = example();
     for labels in [LabelPairs::UniformPairs, LabelPairs::AnchorFirst] {
         let sampler = contexts(&graph, |options| options.labels = labels);
@@ -191,8 +196,9 @@ fn all_walks(graph: &Graph, nodes: usize) -> Vec<(Vec<u32>, f64)> {
     walks
 }
 
+/// Row P3.
 #[test]
-fn p03_the_law_is_that_of_every_walk_counted_out() {
+fn the_law_is_that_of_every_walk_counted_out() {
     // Weights, a self-loop, and an isolated node that gives nothing.
     let edges = [(0, 1, 1.0), (0, 2, 2.0), (1, 2, 0.5), (2, 3, 4.0), (3, 3, 1.5)];
     let graph = Graph::from_edges(NODES, edges).unwrap();
@@ -229,8 +235,9 @@ fn p03_the_law_is_that_of_every_walk_counted_out() {
 }
 
 /// Inductively the public program permutes the nodes that training sees, not all.
+/// Row P9.
 #[test]
-fn p09_walks_start_at_each_node_that_pairs_may_hold_before_at_any_again() {
+fn walks_start_at_each_node_that_pairs_may_hold_before_at_any_again() {
     let graph = Graph::from_edges(NODES, (0..NODES as u32).map(|node| (node, node, 1.0))).unwrap();
     let covered = Covered::new([true, false, true, true, false]);
     let mut options = ContextOptions::public_program();
@@ -245,8 +252,9 @@ fn p09_walks_start_at_each_node_that_pairs_may_hold_before_at_any_again() {
 }
 
 /// Draws on a graph with weights against the law of every walk counted out.
+/// Row P2.
 #[test]
-fn p02_a_million_pairs_of_a_graph_with_weights_follow_the_law_of_its_walks() {
+fn a_million_pairs_of_a_graph_with_weights_follow_the_law_of_its_walks() {
     let edges = [(0, 1, 1.0), (0, 2, 2.0), (1, 2, 0.5), (2, 3, 4.0), (3, 3, 1.5), (3, 4, 0.25)];
     let graph = Graph::from_edges(NODES, edges).unwrap();
     let sampler = contexts(&graph, |options| (options.walk, options.positive) = (5, 1.0));
@@ -268,8 +276,9 @@ fn p02_a_million_pairs_of_a_graph_with_weights_follow_the_law_of_its_walks() {
     assert!(chi_squared(&others, &law).0 > 1000.0);
 }
 
+/// Row P2.
 #[test]
-fn p02_steps_follow_weights_and_duplicates() {
+fn steps_follow_weights_and_duplicates() {
     let lists = vec![vec![1, 1, 1, 2], vec![0, 0, 0], vec![0]];
     let listed = Graph::from_lists(lists, Default::default()).unwrap();
     let weighted = Graph::from_edges(3, [(0, 1, 3.0), (0, 2, 1.0)]).unwrap();
@@ -280,8 +289,9 @@ fn p02_steps_follow_weights_and_duplicates() {
     }
 }
 
+/// Row P2.
 #[test]
-fn p02_walks_go_along_edges_and_end_where_there_are_none() {
+fn walks_go_along_edges_and_end_where_there_are_none() {
     let graph = Graph::from_edges(6, example().edges()).unwrap();
     let mut draws = Draws::new(1, Purpose::Contexts, &[]);
     let nodes = walk(&graph, 4, 50, &mut draws);
@@ -290,8 +300,9 @@ fn p02_walks_go_along_edges_and_end_where_there_are_none() {
     assert_eq!(walk(&graph, 5, 50, &mut draws), [5]);
 }
 
+/// Row P3.
 #[test]
-fn p03_what_a_number_gives_does_not_depend_on_who_draws_it() {
+fn what_a_number_gives_does_not_depend_on_who_draws_it() {
     let graph = example();
     for per_walk in [PairsPerWalk::One, PairsPerWalk::All] {
         let sampler = contexts(&graph, |options| (options.per_walk, options.negatives) = (per_walk, 2));
@@ -305,8 +316,9 @@ fn p03_what_a_number_gives_does_not_depend_on_who_draws_it() {
     }
 }
 
+/// Row P3.
 #[test]
-fn p03_the_public_programs_walks_start_everywhere_and_give_all_pairs() {
+fn the_public_programs_walks_start_everywhere_and_give_all_pairs() {
     let graph = example();
     let mut options = ContextOptions::public_program();
     options.starts = Starts::Permuted;
@@ -331,8 +343,9 @@ fn p03_the_public_programs_walks_start_everywhere_and_give_all_pairs() {
     }
 }
 
+/// Row P3.
 #[test]
-fn p03_where_there_is_no_pair_there_is_none() {
+fn where_there_is_no_pair_there_is_none() {
     let graph = example();
     let sampler = |labels: &[(u32, u32)], positive| {
         for how in [LabelPairs::AnchorFirst, LabelPairs::UniformPairs] {

@@ -59,8 +59,9 @@ fn known() -> [Known; 3] {
     ]
 }
 
+/// Row P1.
 #[test]
-fn p01_the_published_sets_have_the_counts_that_were_taken_of_them() {
+fn the_published_sets_have_the_counts_that_were_taken_of_them() {
     let Some(folder) = segue_skip::shared_data("planetoid") else { return };
     for known in known() {
         for setting in SETTINGS {
@@ -87,8 +88,9 @@ fn row_of_steps(graph: &Graph, node: u32, parts: usize) -> Vec<f64> {
 }
 
 /// Steps against the file's own lists, read word by word: each listed neighbour has the same share, so that repeats count as weight.
+/// Row P1.
 #[test]
-fn p01_rows_of_the_transition_matrix_are_the_lists_of_the_file_and_sum_to_one() {
+fn rows_of_the_transition_matrix_are_the_lists_of_the_file_and_sum_to_one() {
     let Some(folder) = segue_skip::shared_data("planetoid/citeseer/trans") else { return };
     let data = NodeData::open(&folder, Setting::Transductive).unwrap();
     let text = std::fs::read_to_string(folder.join("graph.adj")).unwrap();
@@ -108,8 +110,9 @@ fn p01_rows_of_the_transition_matrix_are_the_lists_of_the_file_and_sum_to_one() 
 }
 
 /// Weights of tenths: shares of a sum of 2.
+/// Row P1.
 #[test]
-fn p01_rows_of_a_graph_with_weights_are_shares_of_them() {
+fn rows_of_a_graph_with_weights_are_shares_of_them() {
     let graph = Graph::from_edges(4, [(0, 1, 0.3), (0, 2, 1.1), (0, 3, 0.4), (0, 0, 0.2)]).unwrap();
     let found = row_of_steps(&graph, 0, 20_000);
     for (found, expected) in found.iter().zip([0.1, 0.15, 0.55, 0.2]) {
@@ -119,8 +122,9 @@ fn p01_rows_of_a_graph_with_weights_are_shares_of_them() {
     assert!((one_neighbour[0] - 1.0).abs() < 1e-12 && one_neighbour[1..] == [0.0; 3], "{one_neighbour:?}");
 }
 
+/// Row P1.
 #[test]
-fn p01_nodes_of_no_published_matrix_have_neighbours_but_neither_features_nor_label() {
+fn nodes_of_no_published_matrix_have_neighbours_but_neither_features_nor_label() {
     let Some(folder) = segue_skip::shared_data("planetoid") else { return };
     for known in known() {
         let data = NodeData::open(&folder.join(known.name), Setting::Inductive).unwrap();
@@ -157,8 +161,9 @@ fn opened(path: &Path, setting: Setting) -> NodeData {
     NodeData::open(path, setting).unwrap()
 }
 
+/// Row P1.
 #[test]
-fn p01_every_form_of_a_published_set_holds_the_same() {
+fn every_form_of_a_published_set_holds_the_same() {
     let Some(folder) = segue_skip::shared_data("planetoid") else { return };
     let place = tempfile::tempdir().unwrap();
     for name in ["cora", "citeseer"] {
@@ -177,8 +182,9 @@ fn p01_every_form_of_a_published_set_holds_the_same() {
     }
 }
 
+/// Row P20.
 #[test]
-fn p20_random_splits_are_disjoint_and_keep_test_nodes_out_of_inductive_training() {
+fn random_splits_are_disjoint_and_keep_test_nodes_out_of_inductive_training() {
     let Some(folder) = segue_skip::shared_data("planetoid/citeseer/ind") else { return };
     for setting in SETTINGS {
         let data = opened(&folder, setting);

@@ -281,8 +281,9 @@ mod tests {
 
     proptest! {
         /// And what begins a text is marked: a piece, or a line.
+        /// Row M8.
         #[test]
-        fn m08_every_token_of_every_line_is_predicted_exactly_once(
+        fn every_token_of_every_line_is_predicted_exactly_once(
             lengths in proptest::collection::vec(1u64..40, 1..60), lanes in 1usize..20, segment in 1usize..50,
         ) {
             let (starts, total) = lines(&lengths);

@@ -123,8 +123,9 @@ mod tests {
     }
 
     /// Merity et al. 2018: 70 with probability 0.95, else 35, with a standard deviation of 5, cut off to whole tokens.
+    /// Row S12.
     #[test]
-    fn s12_lengths_are_around_70_in_95_steps_of_100_and_around_35_in_5() {
+    fn lengths_are_around_70_in_95_steps_of_100_and_around_35_in_5() {
         let of = |seed, most| lengths(70, Lengths::Around { half: 0.05, spread: 5.0, most, seed }, 10_000);
         for seed in 1..=3 {
             let drawn = of(seed, 0);

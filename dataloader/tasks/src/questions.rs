@@ -175,8 +175,9 @@ pub(super) fn of_text(answer: &Value, options: &[String]) -> Option<u32> {
 mod tests {
     use super::*;
 
+    /// Row X24.
     #[test]
-    fn x24_an_option_takes_the_place_of_the_blank() {
+    fn an_option_takes_the_place_of_the_blank() {
         assert_eq!(with_option("The sky is _ .", "blue"), "The sky is blue .");
         assert_eq!(with_option("What is blue?", "The sky"), "What is blue? The sky");
         assert_eq!(with_option("____ and ___", "x"), "x and x");

@@ -148,8 +148,9 @@ mod tests {
         article("dev/high/7.txt".as_ref(), Some("high"), text.as_bytes())
     }
 
+    /// Row X24.
     #[test]
-    fn x24_an_article_has_its_questions_with_options_and_answers() {
+    fn an_article_has_its_questions_with_options_and_answers() {
         let text = r#"{"answers": ["B", "A"], "options": [["a", "b"], ["c", "d"]], "questions": ["x _ .", "y?"],
                        "article": "Long ago.", "id": "high7.txt"}"#;
         let article = read(text).unwrap();

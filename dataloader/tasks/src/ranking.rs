@@ -147,8 +147,9 @@ mod tests {
         Row { index: String::new(), example, sequence, gold: Target::Unknown, group: None }
     }
 
+    /// Row X28.
     #[test]
-    fn x28_the_best_of_a_group_wins_and_single_rows_are_measured_by_the_groups() {
+    fn the_best_of_a_group_wins_and_single_rows_are_measured_by_the_groups() {
         // Of the groups the best are 2, 4, 3 (mean 3), the others -3, 1, -1, 1 (mean -1/2): the middle is 1.25.
         let scores = [vec![2.0, -3.0], vec![1.0, 4.0, -1.0], vec![1.2], vec![1.3], vec![1.0, 3.0]];
         let rows = [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2), (2, 0), (3, 0), (4, 0), (4, 1)];

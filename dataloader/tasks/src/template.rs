@@ -79,16 +79,18 @@ mod tests {
 
     const TEMPLATE: Template = Template { sep: 4, cls: 3, longest: 9 };
 
+    /// Row X22.
     #[test]
-    fn x22_texts_are_laid_out_as_the_reference_lays_them_out() {
+    fn texts_are_laid_out_as_the_reference_lays_them_out() {
         let single = TEMPLATE.single(&[10, 11]);
         assert_eq!((single.ids, single.segments), (vec![10, 11, 4, 3], vec![0, 0, 0, 2]));
         let pair = TEMPLATE.pair(&[10], &[20, 21]);
         assert_eq!((pair.ids, pair.segments), (vec![10, 4, 20, 21, 4, 3], vec![0, 0, 1, 1, 1, 2]));
     }
 
+    /// Row X24.
     #[test]
-    fn x24_the_passage_gives_way_to_the_end_of_the_option() {
+    fn the_passage_gives_way_to_the_end_of_the_option() {
         let (passage, option): (Vec<u32>, Vec<u32>) = ((10..30).collect(), (50..60).collect());
         let sequence = TEMPLATE.option(&passage, &option, 4);
         assert_eq!(sequence.ids, [10, 11, 4, 56, 57, 58, 59, 4, 3]);

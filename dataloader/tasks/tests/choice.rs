@@ -12,8 +12,9 @@ use serde_json::Value;
 
 const TOKENS: &str = "a b c d e f g ? .";
 
+/// Row X24.
 #[test]
-fn x24_dream_has_the_known_questions() {
+fn dream_has_the_known_questions() {
     let (Some(dream), Some(tokenizer)) = (shared_data("dream"), xlnet()) else { return };
     let data = TaskData::open(&config("dream", &dream), &tokenizer, ALL).unwrap();
     // Counted with another program.
@@ -26,8 +27,9 @@ fn x24_dream_has_the_known_questions() {
     }
 }
 
+/// Row X24.
 #[test]
-fn x24_race_has_the_questions_and_answers_of_its_files() {
+fn race_has_the_questions_and_answers_of_its_files() {
     let (Some(race), Some(tokenizer)) = (shared_data("race"), xlnet()) else { return };
     let data = TaskData::open(&config("race", &race), &tokenizer, DEV).unwrap();
     let mut answers: BTreeMap<String, usize> = BTreeMap::new();
@@ -46,8 +48,9 @@ fn x24_race_has_the_questions_and_answers_of_its_files() {
 const ARTICLE: &str = r#"{"answers": ["B", "A"], "options": [["b", "c"], ["d", "e"]],
     "questions": ["f _ .", "g ?"], "article": "a a a", "id": "ID"}"#;
 
+/// Row X24.
 #[test]
-fn x24_options_are_sequences_and_levels_are_told_apart() {
+fn options_are_sequences_and_levels_are_told_apart() {
     let folder = folder(&[
         ("train/high/1.txt", ARTICLE.as_bytes()),
         ("train/middle/2.txt", ARTICLE.as_bytes()),
@@ -81,8 +84,9 @@ fn x24_options_are_sequences_and_levels_are_told_apart() {
     assert_eq!(high.unwrap_err().exit_code(), 65);
 }
 
+/// Row X24.
 #[test]
-fn x24_questions_of_ones_own_are_json_lines() {
+fn questions_of_ones_own_are_json_lines() {
     let lines = "{\"context\": \"a\", \"question\": \"b ?\", \"options\": [\"c\", \"d\", \"e\"], \"answer\": 2}\n\
                  {\"context\": \"a\", \"options\": [\"c\", \"d\"], \"answer\": \"d\", \"id\": \"x\", \"group\": \"hard\"}\n";
     let folder = folder(&[("train.jsonl", lines.as_bytes()), ("dev.jsonl", lines.as_bytes())]);
@@ -96,8 +100,9 @@ fn x24_questions_of_ones_own_are_json_lines() {
     assert_eq!(rows(dev)[1].group.as_deref(), Some("hard"));
 }
 
+/// Row X24.
 #[test]
-fn x24_bad_questions_are_told_and_can_be_left_out() {
+fn bad_questions_are_told_and_can_be_left_out() {
     let tokenizer = words(TOKENS);
     let bad = ARTICLE.replace("a a a", " ");
     let tiny = folder(&[("dev/high/1.txt", bad.as_bytes()), ("dev/high/2.txt", ARTICLE.as_bytes())]);

@@ -10,8 +10,9 @@ use segue_configs::TaskLoss;
 use segue_skip::shared_data;
 use segue_tasks::{Answer, Kind, Target, TaskData, TaskSplits, write_predictions};
 
+/// Row X27.
 #[test]
-fn x27_the_published_files_have_the_known_rows_and_labels() {
+fn the_published_files_have_the_known_rows_and_labels() {
     let (Some(glue), Some(tokenizer)) = (shared_data("glue"), xlnet()) else { return };
     type Counts = &'static [(&'static str, usize)];
     // Rows of train, dev and test; labels of train, or of dev where train is not there.
@@ -40,8 +41,9 @@ fn x27_the_published_files_have_the_known_rows_and_labels() {
     }
 }
 
+/// Row X27.
 #[test]
-fn x27_stsb_has_its_scores() {
+fn stsb_has_its_scores() {
     let (Some(glue), Some(tokenizer)) = (shared_data("glue"), xlnet()) else { return };
     let data = TaskData::open(&config("stsb", &glue), &tokenizer, ALL).unwrap();
     let sum = |split: &segue_tasks::Split| -> f64 {
@@ -60,8 +62,9 @@ fn x27_stsb_has_its_scores() {
     assert_eq!(rows(&data.test[0])[0].gold, Target::Unknown);
 }
 
+/// Row X28.
 #[test]
-fn x28_questions_of_qnli_compete_for_their_sentences() {
+fn questions_of_qnli_compete_for_their_sentences() {
     let (Some(glue), Some(tokenizer)) = (shared_data("glue"), xlnet()) else { return };
     let mut config = config("qnli", &glue);
     config.task.loss = TaskLoss::Ranking;
@@ -81,8 +84,9 @@ fn x28_questions_of_qnli_compete_for_their_sentences() {
     }
 }
 
+/// Row X28.
 #[test]
-fn x28_sentences_of_wnli_compete_and_what_cannot_is_left_out_of_training() {
+fn sentences_of_wnli_compete_and_what_cannot_is_left_out_of_training() {
     let (Some(glue), Some(tokenizer)) = (shared_data("glue"), xlnet()) else { return };
     let mut config = config("wnli", &glue);
     config.task.loss = TaskLoss::Margin;
@@ -99,8 +103,9 @@ fn x28_sentences_of_wnli_compete_and_what_cannot_is_left_out_of_training() {
 
 const TOKENS: &str = "a b c d e f g";
 
+/// Row X22.
 #[test]
-fn x22_every_layout_is_read() {
+fn every_layout_is_read() {
     let mnli = "index\tpromptID\tpairID\tgenre\tx\tx\tx\tx\tsentence1\tsentence2\tlabel1\tgold_label\n\
                 0\t1\t1e\tfiction\t\t\t\t\ta\tb\tneutral\tneutral\n";
     let mnli_test =
@@ -162,8 +167,9 @@ fn x22_every_layout_is_read() {
     assert_eq!(error.exit_code(), 64);
 }
 
+/// Row X22.
 #[test]
-fn x22_bad_files_are_told_with_file_line_and_remedy() {
+fn bad_files_are_told_with_file_line_and_remedy() {
     let rte = |body: &str| format!("index\tsentence1\tsentence2\tlabel\n{body}");
     let good = rte("0\ta\tb\tentailment\n1\tb\ta\tnot_entailment\n");
     for (content, what) in [

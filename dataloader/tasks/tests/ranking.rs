@@ -42,8 +42,9 @@ fn rankings(split: &Split) -> &Rankings {
     }
 }
 
+/// Row X29.
 #[test]
-fn x29_files_become_pairs_and_candidates() {
+fn files_become_pairs_and_candidates() {
     let data = open(&files(), "").unwrap();
     let tokenizer = words(TOKENS);
     let ids = |text: &str| {
@@ -81,8 +82,9 @@ fn x29_files_become_pairs_and_candidates() {
     assert!(rankings(&data.test[0]).queries.iter().all(|query| query.judged.is_empty()));
 }
 
+/// Row X29.
 #[test]
-fn x29_bad_files_are_told_by_name_and_line() {
+fn bad_files_are_told_by_name_and_line() {
     for (file, text, place) in [
         ("queries.tsv", "1\ta\n2\tc\n1\tb\n3\tf\n", "queries.tsv, line 3: the name `1` occurs twice"),
         ("queries.tsv", "1\ta\n2\t \n3\tf\n", "queries.tsv, line 2: its text is empty"),
@@ -112,8 +114,9 @@ fn x29_bad_files_are_told_by_name_and_line() {
     }
 }
 
+/// Row X29.
 #[test]
-fn x29_bad_lines_are_left_out_and_counted() {
+fn bad_lines_are_left_out_and_counted() {
     let mut files = files();
     files[0].1 = "1\ta b\n1\tc\n2\tc\n3\t \n";
     files[2].1 = "1 0 x 2\n1 0 y\n1 0 y 1\n8 0 y 1\n3 0 x 1\n";
@@ -124,8 +127,9 @@ fn x29_bad_lines_are_left_out_and_counted() {
     assert_eq!(data.dev[0].skipped.count, 0);
 }
 
+/// Row X29.
 #[test]
-fn x29_a_judged_query_of_which_nothing_can_be_read_counts_as_not_answered() {
+fn a_judged_query_of_which_nothing_can_be_read_counts_as_not_answered() {
     let mut files = files();
     files[3].1 = "1 0 x 2\n1 0 y 1\n2 0 x 1\n3 0 x 1\n";
     files[4].1 = "2 Q0 nowhere 1 3.5 other\n1 Q0 y 1 2 other\n";
@@ -138,8 +142,9 @@ fn x29_a_judged_query_of_which_nothing_can_be_read_counts_as_not_answered() {
     assert!(dev.skipped.notes.iter().any(|note| note.starts_with("1 judged queries have no candidates")));
 }
 
+/// Row X29.
 #[test]
-fn x29_without_a_run_what_was_judged_is_ranked() {
+fn without_a_run_what_was_judged_is_ranked() {
     let mut files = files();
     files.retain(|(name, _)| *name != "dev.run");
     files[3].1 = "1 0 x 2\n1 0 y 1\n2 0 z 0\n";

@@ -61,8 +61,9 @@ fn answers_found_back(all: &Questions) -> (usize, usize) {
     (count, inside)
 }
 
+/// Row X26.
 #[test]
-fn x26_every_answer_maps_back_to_identical_text() {
+fn every_answer_maps_back_to_identical_text() {
     let Some(model) = shared_data("xlnet_spiece/spiece.model") else { return };
     for name in FILES {
         let Some(file) = shared_data(&format!("squad/{name}")) else { return };
@@ -81,8 +82,9 @@ fn x26_every_answer_maps_back_to_identical_text() {
     }
 }
 
+/// Row X26.
 #[test]
-fn x26_targets_are_where_the_first_answer_stands() {
+fn targets_are_where_the_first_answer_stands() {
     let Some(model) = shared_data("xlnet_spiece/spiece.model") else { return };
     let Some(file) = shared_data("squad/dev-v2.0.half.json") else { return };
     let tokenizer = xlnet(&model);
@@ -120,8 +122,9 @@ fn x26_targets_are_where_the_first_answer_stands() {
     assert_eq!(missed, 0, "every answer is whole in a window");
 }
 
+/// Row X26.
 #[test]
-fn x26_every_token_counts_in_one_window_alone() {
+fn every_token_counts_in_one_window_alone() {
     let Some(model) = shared_data("xlnet_spiece/spiece.model") else { return };
     let Some(file) = shared_data("squad/expmrc-squad-dev.json") else { return };
     let split = read(&file, &xlnet(&model), 128, &TaskConfig { stride: 32, ..TaskConfig::default() });

@@ -8,8 +8,9 @@ use segue_tasks::{Kind, Target, TaskData, TaskSplits};
 
 const TOKENS: &str = "a b c d e f g";
 
+/// Row X22.
 #[test]
-fn x22_ag_news_has_the_known_rows_and_labels() {
+fn ag_news_has_the_known_rows_and_labels() {
     let (Some(news), Some(tokenizer)) = (shared_data("agnews"), xlnet()) else { return };
     let data = TaskData::open(&config("agnews", &news), &tokenizer, ALL).unwrap();
     assert_eq!(data.labels, ["World", "Sports", "Business", "Sci/Tech"]);
@@ -23,8 +24,9 @@ fn x22_ag_news_has_the_known_rows_and_labels() {
     assert_eq!(data.dev[0].fingerprint, data.test[0].fingerprint);
 }
 
+/// Row X22.
 #[test]
-fn x22_labelled_sentences_of_any_make_are_read() {
+fn labelled_sentences_of_any_make_are_read() {
     let (Some(sentences), Some(tokenizer)) = (shared_data("sentiment_sentences/imdb_labelled.txt"), xlnet())
     else {
         return;
@@ -37,8 +39,9 @@ fn x22_labelled_sentences_of_any_make_are_read() {
     assert_eq!(counts(&data, train).into_values().collect::<Vec<_>>(), [500, 500]);
 }
 
+/// Row X22.
 #[test]
-fn x22_releases_with_classes_from_one_are_read() {
+fn releases_with_classes_from_one_are_read() {
     let csv = b"\"3\",\"a b\",\"say \"\"c\"\" d\\ne\"\n\"4\",\"a\",\"b\"\n\"3\",\"f\",\"g\"\n";
     let folder = folder(&[("train.csv", csv), ("test.csv", csv)]);
     let tokenizer = words(TOKENS);
@@ -58,8 +61,9 @@ fn x22_releases_with_classes_from_one_are_read() {
     assert!(error.contains("train.csv, line 1: unknown label `3`, expected one of 1, 2"), "{error}");
 }
 
+/// Row X22.
 #[test]
-fn x22_imdb_is_read_from_folders_and_tables() {
+fn imdb_is_read_from_folders_and_tables() {
     let tokenizer = words(TOKENS);
     let id = |word: &str| tokenizer.token_id(word).unwrap();
     let folders = folder(&[
@@ -84,8 +88,9 @@ fn x22_imdb_is_read_from_folders_and_tables() {
     assert!(error.contains("train/neg/0_3.txt, line 1: its text is empty"), "{error}");
 }
 
+/// Row X22.
 #[test]
-fn x22_json_lines_with_two_texts_and_numbers_to_learn() {
+fn json_lines_with_two_texts_and_numbers_to_learn() {
     let lines = b"{\"q\": \"a\", \"p\": \"b\", \"y\": 1.5, \"id\": \"x\"}\n{\"q\": \"c\", \"p\": \"d\", \"y\": -2, \"id\": \"z\"}\n";
     let folder = folder(&[
         ("train.jsonl", lines),

@@ -20,8 +20,9 @@ fn sentences(split: &Split) -> &[TaggedSentence] {
 
 const TRAIN: &str = "-DOCSTART- -X- O\n\nAda B-PER\nran O\n\nhome O\nto O\nLondon B-LOC\n";
 
+/// Row X22.
 #[test]
-fn x22_the_label_of_a_word_stands_at_its_first_piece() {
+fn the_label_of_a_word_stands_at_its_first_piece() {
     let Some(tokenizer) = xlnet() else { return };
     let folder =
         folder(&[("train.txt", TRAIN.as_bytes()), ("valid.txt", b"unaffordability O\nLondon B-LOC\n")]);
@@ -42,8 +43,9 @@ fn x22_the_label_of_a_word_stands_at_its_first_piece() {
     assert!(ids.len() > 5, "the first word is more than one piece");
 }
 
+/// Row X22.
 #[test]
-fn x22_words_that_do_not_fit_are_counted_and_answered_o() {
+fn words_that_do_not_fit_are_counted_and_answered_o() {
     let folder = folder(&[
         ("train.txt", TRAIN.as_bytes()),
         ("dev.txt", b"Ada B-PER\nran O\nhome O\nto O\n"),
@@ -189,8 +191,9 @@ fn a_word_has_one_mark_of_its_beginning() {
     }
 }
 
+/// Row X22.
 #[test]
-fn x22_misleading_rows_of_glue_are_read_with_the_labels_of_its_tasks() {
+fn misleading_rows_of_glue_are_read_with_the_labels_of_its_tasks() {
     let (Some(glue), Some(tokenizer)) = (shared_data("glue"), xlnet()) else { return };
     // Counted with another program, under the names of GLUE's labels.
     for (name, sizes, first) in [

@@ -64,8 +64,9 @@ fn tokenizers_of_every_kind_know_where_their_tokens_come_from() {
     assert_eq!(words.spans, [1..8, 10..12]);
 }
 
+/// Row X26.
 #[test]
-fn x26_pieces_of_a_sentence_are_where_they_are_read() {
+fn pieces_of_a_sentence_are_where_they_are_read() {
     let Some(model) = shared_data("xlnet_spiece/spiece.model") else { return };
     let tokenizer = Tokenizer::import_xlnet(&model, XlnetNormalization::default()).unwrap();
     let text = " ``Cafe\u{301}''  cost $2,000, in \u{FB01}ve";
@@ -79,8 +80,9 @@ fn x26_pieces_of_a_sentence_are_where_they_are_read() {
     );
 }
 
+/// Row X26.
 #[test]
-fn x26_xlnets_pieces_leave_nothing_of_a_text_out() {
+fn xlnets_pieces_leave_nothing_of_a_text_out() {
     let Some(model) = shared_data("xlnet_spiece/spiece.model") else { return };
     let Some(squad) = shared_data("squad/dev-v1.1.json") else { return };
     let squad: serde_json::Value = serde_json::from_str(&fs::read_to_string(squad).unwrap()).unwrap();

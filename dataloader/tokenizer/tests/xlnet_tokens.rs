@@ -36,8 +36,9 @@ fn encoded(tokenizer: &Tokenizer, text: &str) -> Vec<u32> {
     ids
 }
 
+/// Row X1.
 #[test]
-fn x01_special_ids_are_fixed_and_ids_are_those_of_the_reference() {
+fn special_ids_are_fixed_and_ids_are_those_of_the_reference() {
     let Some(model) = shared_data("xlnet_spiece/spiece.model") else { return };
     let (cased, uncased) = (xlnet(&model, false), xlnet(&model, true));
     let names = ["<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>", "<eod>", "<eop>"];
@@ -50,8 +51,9 @@ fn x01_special_ids_are_fixed_and_ids_are_those_of_the_reference() {
     }
 }
 
+/// Row X1.
 #[test]
-fn x01_text_comes_back_with_single_spaces() {
+fn text_comes_back_with_single_spaces() {
     let Some(model) = shared_data("xlnet_spiece/spiece.model") else { return };
     let Some(text) = shared_data("wikitext-2/wiki.test.tokens") else { return };
     let tokenizer = xlnet(&model, false);

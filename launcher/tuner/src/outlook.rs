@@ -61,8 +61,9 @@ mod tests {
     }
 
     /// After the first turn the two others fell by 2 and 2, after the second by 1 and 0.
+    /// Row M16.
     #[test]
-    fn m16_a_trial_that_was_given_up_is_expected_to_fall_as_others_did() {
+    fn a_trial_that_was_given_up_is_expected_to_fall_as_others_did() {
         let whole = [trial(State::Done, 2.0, &[4.0, 3.0, 2.0]), trial(State::Done, 3.0, &[5.0, 3.0, 3.5])];
         let at = |loss: f64, turns: &[f64], others: &[Trial]| {
             let outlook = outlook(&trial(State::Stopped, loss, turns), others).unwrap();

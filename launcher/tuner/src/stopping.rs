@@ -30,8 +30,9 @@ mod tests {
     const RULE: Stopping = Stopping { turn: 10, grace: 1, least: 3 };
 
     /// Means up to the second turn: 3, 4 and 6, with the median 4.
+    /// Row M16.
     #[test]
-    fn m16_a_trial_above_the_median_is_given_up() {
+    fn a_trial_above_the_median_is_given_up() {
         let others = [vec![4.0, 2.0, 1.0], vec![5.0, 3.0, 1.0], vec![7.0, 5.0], vec![0.0]].map(Vec::from);
         let rule = MedianRule(&RULE);
         assert!(rule.stops(4.1, 2, &others));

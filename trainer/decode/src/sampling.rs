@@ -147,8 +147,9 @@ mod tests {
         assert!(chi_square < 13.8, "{counts:?}");
     }
 
+    /// Row T25.
     #[test]
-    fn t25_support_is_the_40_most_probable_and_ratios_stay() {
+    fn support_is_the_40_most_probable_and_ratios_stay() {
         let log_probs: Vec<f64> = (0..60).map(|i| -0.1 * (i * 7 % 60) as f64).collect();
         let kept = candidates(&log_probs, Sampling { top_k: 40, ..ALL });
         assert_eq!(kept.len(), 40);
@@ -168,8 +169,9 @@ mod tests {
         scores.iter().map(|s| s - log_sum).collect()
     }
 
+    /// Row M20.
     #[test]
-    fn m20_frequencies_at_temperature_one_are_the_probabilities() {
+    fn frequencies_at_temperature_one_are_the_probabilities() {
         let (log_probs, draws) = (uneven(), 100_000);
         let stream = Stream::new(20, Purpose::Sampling, &[]);
         let mut counts = [0f64; 50];
@@ -191,8 +193,9 @@ mod tests {
         assert!(freedom > 30.0 && statistic < freedom + 6.0 * (2.0 * freedom).sqrt(), "{statistic}");
     }
 
+    /// Row M20.
     #[test]
-    fn m20_top_one_is_the_most_probable_and_a_whole_nucleus_is_everything() {
+    fn top_one_is_the_most_probable_and_a_whole_nucleus_is_everything() {
         let log_probs = uneven();
         let best = (0..50).max_by(|a, b| log_probs[*a].total_cmp(&log_probs[*b])).unwrap();
         let stream = Stream::new(3, Purpose::Sampling, &[]);
@@ -210,8 +213,9 @@ mod tests {
         assert_eq!((kept(Sampling { top_p: 1.0, ..ALL }), kept(Sampling { top_k: 1, ..ALL })), (50, 1));
     }
 
+    /// Row M20.
     #[test]
-    fn m20_what_is_kept_has_the_mass_that_is_asked_for() {
+    fn what_is_kept_has_the_mass_that_is_asked_for() {
         let log_probs = uneven();
         for top_p in [0.1, 0.5, 0.9, 0.99] {
             let kept = candidates(&log_probs, Sampling { top_p, ..ALL });
@@ -232,8 +236,9 @@ mod tests {
         }
     }
 
+    /// Row M20.
     #[test]
-    fn m20_a_uniform_distribution_is_kept_whole_and_a_sure_one_is_one_token() {
+    fn a_uniform_distribution_is_kept_whole_and_a_sure_one_is_one_token() {
         let flat = vec![(1.0f64 / 50.0).ln(); 50];
         // √ε e^(−H) = √ε / 50 is below 1/50 for every ε below 1.
         assert_eq!(candidates(&flat, Sampling { eta: 0.9, ..ALL }).len(), 50);

@@ -140,8 +140,9 @@ fn rank(
     score(data, split, &found, &decided)
 }
 
+/// Row X29.
 #[test]
-fn x29_documents_that_share_words_with_the_query_come_first() {
+fn documents_that_share_words_with_the_query_come_first() {
     for model in ["xlnet", "transfo-xl"] {
         let (task, run) = (TempDir::new().unwrap(), TempDir::new().unwrap());
         write_task(task.path());
@@ -165,8 +166,9 @@ fn x29_documents_that_share_words_with_the_query_come_first() {
     }
 }
 
+/// Row X29.
 #[test]
-fn x29_every_number_of_ranks_gives_the_same_weights_and_runs() {
+fn every_number_of_ranks_gives_the_same_weights_and_runs() {
     let task = TempDir::new().unwrap();
     write_task(task.path());
     let weights_and_run = |world: usize| {
@@ -188,8 +190,9 @@ fn x29_every_number_of_ranks_gives_the_same_weights_and_runs() {
     assert!(weights_and_run(2) == one && weights_and_run(4) == one);
 }
 
+/// Row X29.
 #[test]
-fn x29_a_run_that_stops_goes_on_to_the_same_end() {
+fn a_run_that_stops_goes_on_to_the_same_end() {
     let task = TempDir::new().unwrap();
     write_task(task.path());
     let run = |stops: &[&str]| {
@@ -215,8 +218,9 @@ fn model(config: &Config, heads: &[HeadSpec], seed: u64) -> TaskModel {
 }
 
 /// The vectors are those of the model that was trained before, and stay so: only the kernels' weights are trained.
+/// Row X29.
 #[test]
-fn x29_word_vectors_of_a_model_are_taken_and_left_as_they_are() {
+fn word_vectors_of_a_model_are_taken_and_left_as_they_are() {
     for name in ["xlnet", "transfo-xl"] {
         let (task, run, before) = (TempDir::new().unwrap(), TempDir::new().unwrap(), TempDir::new().unwrap());
         write_task(task.path());
@@ -243,8 +247,9 @@ fn x29_word_vectors_of_a_model_are_taken_and_left_as_they_are() {
     }
 }
 
+/// Row X29.
 #[test]
-fn x29_padding_leaves_scores_as_they_are() {
+fn padding_leaves_scores_as_they_are() {
     let (task, run) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     write_task(task.path());
     for name in ["xlnet", "transfo-xl"] {
@@ -260,8 +265,9 @@ fn x29_padding_leaves_scores_as_they_are() {
     }
 }
 
+/// Row X29.
 #[test]
-fn x29_queries_and_documents_are_told_apart_by_their_segments() {
+fn queries_and_documents_are_told_apart_by_their_segments() {
     let (task, run) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     write_task(task.path());
     let data = open(&config(run.path(), task.path(), "xlnet", &["train.segment=8"]));

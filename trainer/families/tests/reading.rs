@@ -43,8 +43,9 @@ fn engine(config: &Config) -> Engine<'_, Box<dyn segue_language::Objective>> {
 }
 
 /// Merity et al. 2018, §5: a step of half as many tokens has half the rate.
+/// Row S12.
 #[test]
-fn s12_a_rate_is_multiplied_in_the_very_step() {
+fn a_rate_is_multiplied_in_the_very_step() {
     let (whole, half) = (config(&["optim.lr=0.5"]), config(&["optim.lr=0.25"]));
     let (mut scaled, mut plain) = (engine(&whole), engine(&half));
     for (step, rate) in [(1, 0.5), (2, 0.5)] {
@@ -87,8 +88,9 @@ fn what_fills_a_segment_has_no_loss() {
 }
 
 /// Tables of two lanes with three samples each: entries are of samples, lane by lane.
+/// Row M8.
 #[test]
-fn m08_samples_forget_by_themselves() {
+fn samples_forget_by_themselves() {
     let layer = || Tensor::arange(24, (Kind::Float, Device::Cpu)).view([2, 3, 4]) + 1.0;
     let start = || Memory::zeros(2, 2, 3, 4, (Kind::Float, Device::Cpu)).marked(-1);
     let mut memory = Memory { layers: vec![layer(), layer()], ..start().marked(5) };

@@ -185,8 +185,9 @@ fn the_large_recipe_of_nvidia_scales_as_it_was_scaled() {
 
 /// Row X30; Yang 2019, table 2.19: each row differs from row 4 in the component that its name says, in nothing
 /// else.
+/// Row X30.
 #[test]
-fn x30_rows_of_table_2_19_change_what_they_say_and_nothing_else() {
+fn rows_of_table_2_19_change_what_they_say_and_nothing_else() {
     let changes: [&[&str]; 8] = [
         &[
             "model.mem_len",
@@ -235,8 +236,9 @@ fn x30_rows_of_table_2_19_change_what_they_say_and_nothing_else() {
 }
 
 /// Row T24; Yang 2019, table 2.6: encoding, recurrence and loss of its ten rows.
+/// Row T24.
 #[test]
-fn t24_table_2_6_has_its_rows() {
+fn table_2_6_has_its_rows() {
     let path = each_toml("sweeps").into_iter().find(|p| p.ends_with("table-2.6.toml")).unwrap();
     let sweep = Sweep::load(&MODELS, &path, &[]).unwrap();
     let best: Vec<f64> = sweep.cells.iter().map(|c| c.published.best.unwrap()).collect();
@@ -250,8 +252,9 @@ fn t24_table_2_6_has_its_rows() {
 }
 
 /// Melis 2023, §2.2.2, and Merity et al. 2018: the rule, the patience in evaluations, and the latest turn, which is after 80 % of the steps.
+/// Rows M13, S13.
 #[test]
-fn m13_s13_averages_begin_by_the_rule_of_the_paper() {
+fn averages_begin_by_the_rule_of_the_paper() {
     let of = |config: &segue_configs::Config| {
         let average = &config.average;
         let latest = average.start / config.eval.every;
@@ -289,8 +292,9 @@ fn m13_s13_averages_begin_by_the_rule_of_the_paper() {
 
 /// Row M19; Melis 2023, tables 2.1 to 2.3, 4.1 and 4.2: rows, widths and counts of parameters. Counts are those of specification 7.4, which has
 /// them from the size rule; 0 where settings or vocabularies that they follow from are not published.
+/// Row M19.
 #[test]
-fn m19_tables_of_recurrent_models_have_their_rows_and_exact_sizes() {
+fn tables_of_recurrent_models_have_their_rows_and_exact_sizes() {
     let expected: [(&str, &[usize]); 5] = [
         ("melis-table-2.1.toml", &[23_998_976, 23_987_393, 34_997_757, 34_991_825]),
         ("melis-table-2.2.toml", &[0, 0, 0, 0, 0, 0, 95_958_506, 95_943_270, 47_994_278, 47_982_446]),
@@ -349,8 +353,9 @@ fn m9_m10_recurrent_recipes_and_sweeps_clip_the_gradient_of_a_sum() {
 }
 
 /// Row M19, in small: every row of the miniature and every length of segments has the same budget, and a step of each reads the same text.
+/// Row M19.
 #[test]
-fn m19_small_sweeps_have_rows_of_equal_size_and_text() {
+fn small_sweeps_have_rows_of_equal_size_and_text() {
     for (name, rows, sizes) in [
         ("recurrent-ablation.toml", 8, 490_000..=500_000),
         ("recurrent-rounds.toml", 7, 490_000..=500_000),

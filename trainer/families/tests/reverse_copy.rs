@@ -47,8 +47,9 @@ fn measure(outcome: &Outcome, pointer: &str) -> f64 {
 }
 
 /// Strings of one token, of twenty: solved without a mistake within seconds.
+/// Row M17.
 #[test]
-fn m17_strings_of_one_token_are_copied_exactly() {
+fn strings_of_one_token_are_copied_exactly() {
     let folder = tempfile::tempdir().unwrap();
     let keys =
         ["model.length=1", "model.tokens=20", "model.parameters=8000", "train.steps=400", "eval.every=0"];
@@ -86,8 +87,9 @@ fn bytes(folder: &Path) -> Vec<Vec<u8>> {
     files.map(|file| std::fs::read(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()))).collect()
 }
 
+/// Row M17.
 #[test]
-fn m17_runs_end_with_the_same_bytes_at_any_number_of_ranks_and_over_stops() {
+fn runs_end_with_the_same_bytes_at_any_number_of_ranks_and_over_stops() {
     for loss_over in ["objective.loss_over=targets", "objective.loss_over=lanes"] {
         let keys = [&SHORT[..], &CHECKPOINTS, &[loss_over]].concat();
         let run = |ranks| {
@@ -114,9 +116,10 @@ fn m17_runs_end_with_the_same_bytes_at_any_number_of_ranks_and_over_stops() {
 
 /// Melis 2023, §2.3.3, in small: a Mogrifier LSTM is ahead of an LSTM of equal size with each of three seeds, by 0.05 nats a token at least, the
 /// mark at the end among them. Settings are those of `reverse-copy.toml`.
+/// Row M17.
 #[test]
 #[ignore = "minutes: make reverse-copy"]
-fn m17_a_mogrifier_is_ahead_of_an_lstm_of_equal_size_with_each_of_three_seeds() {
+fn a_mogrifier_is_ahead_of_an_lstm_of_equal_size_with_each_of_three_seeds() {
     let lstm = ["model.mogrifier_rounds=0", "model.mogrifier_rank=0", "model.input_embedding_ratio=0.623"];
     for seed in ["train.seed=1", "train.seed=2", "train.seed=3"] {
         let loss = |more: &[&str]| {
@@ -131,8 +134,9 @@ fn m17_a_mogrifier_is_ahead_of_an_lstm_of_equal_size_with_each_of_three_seeds() 
     }
 }
 
+/// Row M21.
 #[test]
-fn m21_steps_before_the_last_take_less_than_the_limit() {
+fn steps_before_the_last_take_less_than_the_limit() {
     let folder = tempfile::tempdir().unwrap();
     let keys = [
         "train.steps=1000000",
@@ -148,8 +152,9 @@ fn m21_steps_before_the_last_take_less_than_the_limit() {
 }
 
 /// What is saved says how much of the time is over: a run that is started again goes on only with more of it.
+/// Row M21.
 #[test]
-fn m21_a_limited_run_stops_within_a_step_of_its_limit() {
+fn a_limited_run_stops_within_a_step_of_its_limit() {
     const LIMIT: f64 = 0.2;
     for ranks in [1, 2] {
         let folder = tempfile::tempdir().unwrap();

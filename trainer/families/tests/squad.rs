@@ -72,8 +72,9 @@ fn score_of_oracle(
     report(questions, &decoded, rules, threshold).unwrap()
 }
 
+/// Row X25.
 #[test]
-fn x25_certain_answers_score_a_hundred_in_characters() {
+fn certain_answers_score_a_hundred_in_characters() {
     let Some(file) = shared("squad/dev-v1.1.json") else { return };
     let options = TrainOptions::new(TokenizerKind::Char);
     let text = TrainingText::new(Preset::Documents, vec![file.clone()]);
@@ -82,8 +83,9 @@ fn x25_certain_answers_score_a_hundred_in_characters() {
     assert_eq!((report.exact, report.f1, report.total, report.missing), (100.0, 100.0, 10_570, 0));
 }
 
+/// Row X25.
 #[test]
-fn x25_certain_answers_score_what_pieces_can_say() {
+fn certain_answers_score_what_pieces_can_say() {
     let Some(model) = shared("xlnet_spiece/spiece.model") else { return };
     let Some(first) = shared("squad/dev-v1.1.json") else { return };
     let Some(second) = shared("squad/dev-v2.0.half.json") else { return };

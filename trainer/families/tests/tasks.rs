@@ -208,8 +208,9 @@ fn learnt_by(model: &str, data: TaskData, extra: &[&str]) -> f64 {
     outcome.best.unwrap().1
 }
 
+/// Row X22.
 #[test]
-fn x22_sentiment_and_entailment_are_learnt() {
+fn sentiment_and_entailment_are_learnt() {
     assert!(learnt(sentiment_task(), &["train.steps=300"]) > 0.95);
     let entailment = task("entailment", Kind::Classification, &["no", "yes"], entailment);
     assert!(learnt(entailment, &["train.steps=300"]) > 0.95);
@@ -222,14 +223,16 @@ fn heads_work_on_transformer_xl_too() {
     assert!(learnt_by("transfo-xl", tagging, &[]) > 0.95);
 }
 
+/// Row X23.
 #[test]
-fn x23_numbers_are_learnt() {
+fn numbers_are_learnt() {
     let counting = task("counting", Kind::Regression, &[], counting);
     assert!(learnt(counting, &["train.steps=300"]) > 0.9);
 }
 
+/// Row X24.
 #[test]
-fn x24_options_are_learnt_whatever_their_number() {
+fn options_are_learnt_whatever_their_number() {
     let options = task("options", Kind::Choice, &[], choice);
     assert!(learnt(options, &["train.steps=300"]) > 0.95);
 }
@@ -252,8 +255,9 @@ fn head(task: &str, kind: Kind, labels: usize) -> HeadSpec {
     HeadSpec { task: task.into(), kind, labels, summary: TaskSummary::Last }
 }
 
+/// Row X22.
 #[test]
-fn x22_padding_leaves_answers_as_they_are() {
+fn padding_leaves_answers_as_they_are() {
     let summaries = [TaskSummary::Last, TaskSummary::Mean];
     for (name, summary) in ["xlnet", "transfo-xl"].into_iter().flat_map(|name| summaries.map(|s| (name, s))) {
         let model = model(name, &[HeadSpec { summary, ..head("sentiment", Kind::Classification, 2) }]);
@@ -299,8 +303,9 @@ fn losses_in_16_bits_are_those_of_single_precision() {
     }
 }
 
+/// Row X25.
 #[test]
-fn x25_spans_are_learnt_with_what_has_none() {
+fn spans_are_learnt_with_what_has_none() {
     let run = TempDir::new().unwrap();
     let mut data = task("span", Kind::Span, &[], span);
     let dev = data.dev.remove(0);

@@ -38,8 +38,9 @@ fn small_model() -> LanguageModel {
     LanguageModel::new(&config, 4, Kind::Double)
 }
 
+/// Row T25.
 #[test]
-fn t25_memory_generation_equals_recomputing_the_whole_text() {
+fn memory_generation_equals_recomputing_the_whole_text() {
     let model = small_model();
     memory_equals_recomputing(&model, |ids| {
         let out = model.model.forward(ids, &model.memory_start(1), None);

@@ -298,8 +298,9 @@ mod tests {
     }
 
     /// A normal distribution cut at two standard deviations keeps 0.7737 of its variance.
+    /// Row M12.
     #[test]
-    fn m12_truncated_normal_values_have_their_moments() {
+    fn truncated_normal_values_have_their_moments() {
         let values = drawn(Init::TruncatedNormal { mean: 1.0, std: 0.5 }, &[100_000]);
         let (mean, std) = (values.mean(None::<Kind>).double_value(&[]), values.std(true).double_value(&[]));
         // Five standard deviations of the mean of 100,000 draws.
@@ -308,8 +309,9 @@ mod tests {
     }
 
     /// E ln U(1, T − 1) of the ends of the published range, e² and e⁵, and of 32, by Python's standard library.
+    /// Row M12.
     #[test]
-    fn m12_chrono_biases_remember_from_one_step_to_the_longest() {
+    fn chrono_biases_remember_from_one_step_to_the_longest() {
         for (longest, expected) in
             [(2f64.exp(), 1.198_725_944), (32.0, 2.548_453_445), (5f64.exp(), 4.027_343_011)]
         {
@@ -323,8 +325,9 @@ mod tests {
         }
     }
 
+    /// Row M12.
     #[test]
-    fn m12_orthogonal_matrices_are() {
+    fn orthogonal_matrices_are() {
         for shape in [[5, 12], [12, 5], [7, 7]] {
             let matrix = drawn(Init::Orthogonal, &shape);
             let short = if shape[0] <= shape[1] { matrix } else { matrix.transpose(0, 1) };

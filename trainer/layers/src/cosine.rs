@@ -26,8 +26,9 @@ mod tests {
         ((numbers * 1.3 + 0.2).sin() * 0.9).view([words, width])
     }
 
+    /// Row S7.
     #[test]
-    fn s07_the_short_form_is_the_sum_over_pairs() {
+    fn the_short_form_is_the_sum_over_pairs() {
         // Reference number of five words of width 3.
         assert!((mean_cosine(&table(5, 3)).double_value(&[]) * 25.0 + 4.783351217).abs() < 1e-9);
         let table = table(40, 7);
@@ -40,8 +41,9 @@ mod tests {
         assert!((mean_cosine(&table).double_value(&[]) - sum / 1600.0).abs() < 1e-12);
     }
 
+    /// Row S7.
     #[test]
-    fn s07_its_gradient_is_that_of_finite_differences() {
+    fn its_gradient_is_that_of_finite_differences() {
         let table = table(5, 3).set_requires_grad(true);
         mean_cosine(&table).backward();
         let step = 1e-6;
@@ -56,8 +58,9 @@ mod tests {
         }
     }
 
+    /// Row S7.
     #[test]
-    fn s07_a_row_of_zeros_points_nowhere() {
+    fn a_row_of_zeros_points_nowhere() {
         let table = Tensor::cat(&[table(4, 3), Tensor::zeros([1, 3], (Kind::Double, Device::Cpu))], 0);
         let leaf = table.set_requires_grad(true);
         mean_cosine(&leaf).backward();

@@ -59,16 +59,18 @@ pub fn mean_over_queries(scores: &[f64]) -> f64 {
 mod tests {
     use super::*;
 
+    /// Row X29.
     #[test]
-    fn x29_documents_that_were_not_returned_count_in_the_ideal() {
+    fn documents_that_were_not_returned_count_in_the_ideal() {
         // Gains 1 and 7; the best order has 7 first: (1 / log2 2) / (7 / log2 2 + 1 / log2 3).
         let expected = 1.0 / (7.0 + 1.0 / 3.0_f64.log2());
         assert!((ndcg_at(20, &[1], &[1, 3]) - expected).abs() < 1e-15);
         assert_eq!(ndcg_at(20, &[0, 0], &[0, 0]), 0.0);
     }
 
+    /// Row X29.
     #[test]
-    fn x29_what_is_ranked_behind_k_counts_for_nothing() {
+    fn what_is_ranked_behind_k_counts_for_nothing() {
         assert_eq!(ndcg_at(2, &[0, 0, 4], &[4, 0, 0]), 0.0);
         assert_eq!(err_at(2, &[0, 0, 4], 4), 0.0);
         assert_eq!(reciprocal_rank(&[0, 0, 4]), 1.0 / 3.0);

@@ -50,8 +50,9 @@ struct Classes {
     matthews: f64,
 }
 
+/// Row X22.
 #[test]
-fn x22_scores_of_classes_are_those_of_scikit_learn() {
+fn scores_of_classes_are_those_of_scikit_learn() {
     for case in cases::<Classes>("classes") {
         let scores = binary_scores(&case.gold, &case.predicted, 1);
         agree(accuracy(&case.gold, &case.predicted), case.accuracy, "accuracy");
@@ -71,8 +72,9 @@ struct Correlation {
     spearman: Option<f64>,
 }
 
+/// Row X23.
 #[test]
-fn x23_correlations_are_those_of_scipy() {
+fn correlations_are_those_of_scipy() {
     for case in cases::<Correlation>("correlation") {
         agree_or_nan(pearson(&case.gold, &case.predicted), case.pearson, "Pearson");
         agree_or_nan(spearman(&case.gold, &case.predicted), case.spearman, "Spearman");
@@ -88,8 +90,9 @@ struct Ranking {
     err: f64,
 }
 
+/// Row X29.
 #[test]
-fn x29_ranking_scores_are_those_of_the_oracles() {
+fn ranking_scores_are_those_of_the_oracles() {
     for case in cases::<Ranking>("ranking") {
         agree(ndcg_at(case.k, &case.ranked, &case.ranked), case.ndcg, "NDCG");
         agree(err_at(case.k, &case.ranked, case.highest), case.err, "ERR");
@@ -149,8 +152,9 @@ impl Squad {
     }
 }
 
+/// Row X25.
 #[test]
-fn x25_answers_get_the_scores_of_the_official_programs() {
+fn answers_get_the_scores_of_the_official_programs() {
     for case in cases::<Squad>("squad") {
         if let Some(theirs) = &case.v1 {
             let ours = squad::summarize(&case.scored(Rules::V1), f64::INFINITY).unwrap();

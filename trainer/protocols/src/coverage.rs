@@ -186,8 +186,9 @@ mod tests {
         things.iter().flat_map(first).collect()
     }
 
+    /// Row X19.
     #[test]
-    fn x19_new_york_is_a_city() {
+    fn new_york_is_a_city() {
         let targets = [true, true, false, false, false];
         let one = |target: usize, context: usize| {
             let seen = sentence(&targets, &[vec![0, 1]]).seen(target, 5);
@@ -201,8 +202,9 @@ mod tests {
     }
 
     /// The definition on sets, pair by pair.
+    /// Row X19.
     #[test]
-    fn x19_counts_are_those_of_the_definition_on_sets() {
+    fn counts_are_those_of_the_definition_on_sets() {
         let mut draws = Draws::new(3, Purpose::Bench, &[]);
         for _ in 0..200 {
             let len = 2 + draws.below(7) as usize;
@@ -244,8 +246,9 @@ mod tests {
         }
     }
 
+    /// Row X19.
     #[test]
-    fn x19_over_all_orders_every_pair_is_covered_and_half_of_those_between_targets_at_a_time() {
+    fn over_all_orders_every_pair_is_covered_and_half_of_those_between_targets_at_a_time() {
         let targets = [true, false, true, true, false, true];
         let orders = orders_of(&[0, 2, 3, 5]);
         let mut coverage = Coverage::new(orders.len());

@@ -150,8 +150,9 @@ fn of_group(
 mod tests {
     use super::*;
 
+    /// Row M22.
     #[test]
-    fn m22_moments_of_pieces_are_those_of_all_values_at_once() {
+    fn moments_of_pieces_are_those_of_all_values_at_once() {
         let values: Vec<f64> = (0..10_007).map(|i| 1e3 + (0.37 * f64::from(i)).sin() * 2.0).collect();
         // Two passes.
         let mean = values.iter().sum::<f64>() / values.len() as f64;

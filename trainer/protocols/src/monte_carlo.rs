@@ -267,8 +267,9 @@ mod tests {
     use super::*;
 
     /// Melis 2023, §2.2.2: probabilities of three words in three passes, and −ln of their means.
+    /// Row M14.
     #[test]
-    fn m14_means_of_passes_are_the_reference_numbers() {
+    fn means_of_passes_are_the_reference_numbers() {
         let passes = [[0.7, 0.2, 0.1], [0.1, 0.6, 0.3], [0.4, 0.4, 0.2]];
         for (mean, expected) in [
             (Mean::Arithmetic, [0.916290732, 0.916290732, 1.609437912]),
@@ -290,8 +291,9 @@ mod tests {
         }
     }
 
+    /// Row M14.
     #[test]
-    fn m14_passes_are_reported_at_round_numbers_and_at_the_end() {
+    fn passes_are_reported_at_round_numbers_and_at_the_end() {
         let points = |all| (1..=all).filter(|&n| reported(n, all)).collect::<Vec<_>>();
         assert_eq!(points(1), [1]);
         assert_eq!(points(37), [1, 2, 5, 10, 20, 37]);

@@ -131,8 +131,9 @@ mod tests {
         LossGroup::new(contexts.clone(), vec![model(300), model(100)]).unwrap()
     }
 
+    /// Row T22.
     #[test]
-    fn t22_recl_of_the_toy_is_recovered() {
+    fn recl_of_the_toy_is_recovered() {
         for r in [0.1, 1.0] {
             let found = [0, 1].map(|model| toy().recl(model, r, DEFAULT_THRESHOLD));
             let expected = [300, 100].map(|context| Recl { context, at_least: false });
@@ -140,8 +141,9 @@ mod tests {
         }
     }
 
+    /// Row T22.
     #[test]
-    fn t22_gains_lie_between_zero_and_one_and_the_baseline_is_shared() {
+    fn gains_lie_between_zero_and_one_and_the_baseline_is_shared() {
         let group = toy();
         assert_eq!(group.hardest(2, 0.1), [3]);
         assert_eq!(group.hardest(2, 1.0).len(), 10);
@@ -162,8 +164,9 @@ mod tests {
         assert_eq!(group.gain(1, 2, 3, 0.1), 0.0);
     }
 
+    /// Row T23.
     #[test]
-    fn t23_perplexity_falls_up_to_the_true_reach_and_no_further() {
+    fn perplexity_falls_up_to_the_true_reach_and_no_further() {
         let group = toy();
         let curve: Vec<f64> = (0..7).map(|c| group.perplexity(1, c)).collect();
         assert!(curve[0] > curve[1] && curve[1..].windows(2).all(|w| w[0] == w[1]), "{curve:?}");

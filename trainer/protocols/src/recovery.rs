@@ -37,8 +37,9 @@ mod tests {
     use super::*;
 
     /// Fives are followed by zeros: two of nine tokens that have a successor.
+    /// Row M22.
     #[test]
-    fn m22_recovery_of_a_planted_series_is_the_reference_number() {
+    fn recovery_of_a_planted_series_is_the_reference_number() {
         let losses = [1.0, 1.0, 5.0, 0.0, 1.0, 1.0, 5.0, 0.0, 1.0, 1.0];
         let found = recovery(&[&losses], 0.2).unwrap();
         assert_eq!((found.surprises, found.after), (2, 0.0));
@@ -46,8 +47,9 @@ mod tests {
         assert!((found.difference + 1.666666667).abs() < 1e-9, "{found:?}");
     }
 
+    /// Row M22.
     #[test]
-    fn m22_no_loss_follows_from_that_of_another_text() {
+    fn no_loss_follows_from_that_of_another_text() {
         let (first, second) = ([1.0, 1.0, 5.0, 0.0, 1.0], [9.0, 1.0, 5.0, 0.0]);
         let found = recovery(&[&first, &second], 2.0 / 7.0).unwrap();
         // After 9.0 and the first 5.0; that 9.0 comes after 1.0 is nobody's doing.
@@ -55,8 +57,9 @@ mod tests {
         assert!((found.overall - 13.0 / 7.0).abs() < 1e-12, "{found:?}");
     }
 
+    /// Row M22.
     #[test]
-    fn m22_a_series_without_memory_of_surprises_recovers_at_once() {
+    fn a_series_without_memory_of_surprises_recovers_at_once() {
         // Every token is followed by the same loss: nothing is to recover from.
         let found = recovery(&[&[2.0; 20]], 0.1).unwrap();
         assert_eq!((found.difference, found.surprises), (0.0, 2));

@@ -68,8 +68,9 @@ mod tests {
         best(&tried, |point| point.loss).unwrap()
     }
 
+    /// Row M14.
     #[test]
-    fn m14_a_search_that_stops_early_goes_down_the_grid_and_stops_after_two_that_are_no_better() {
+    fn a_search_that_stops_early_goes_down_the_grid_and_stops_after_two_that_are_no_better() {
         let valley = |t: f64| (t - 0.955).abs();
         assert_eq!(searched(true, valley), [1.06, 1.04, 1.02, 1.0, 0.98, 0.96, 0.94, 0.92]);
         let found = found(true, valley);
@@ -79,8 +80,9 @@ mod tests {
         assert_eq!(searched(true, falling), [1.06, 1.04, 1.02, 1.0]);
     }
 
+    /// Row M14.
     #[test]
-    fn m14_the_whole_grid_is_tried_and_its_least_loss_found() {
+    fn the_whole_grid_is_tried_and_its_least_loss_found() {
         let grid: Vec<f64> = (0..14).map(|i| f64::from(106 - 2 * i) / 100.0).collect();
         // Two valleys, the deeper one after two points that are no better.
         let valleys = |t: f64| (t - 1.02).abs().min((t - 0.84).abs() - 0.01);

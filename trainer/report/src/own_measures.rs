@@ -117,8 +117,9 @@ mod tests {
         }
     }
 
+    /// Row X30.
     #[test]
-    fn x30_medians_stand_beside_what_is_published() {
+    fn medians_stand_beside_what_is_published() {
         let cells = [
             cell("full", &[("RACE", 66.66)], &[20.0, 21.0, 22.0, 23.0, 99.0]),
             cell("no memory", &[("RACE", 65.55), ("EM", 77.27)], &[30.0, 31.0, 32.0, 33.0, 109.0]),
@@ -147,8 +148,9 @@ The difference of perplexities is paired by seed; above 0 is as expected.
     }
 
     /// Weights that diverge as they adapt, with one seed and with all.
+    /// Row M19.
     #[test]
-    fn m19_columns_of_fewer_seeds_say_so_and_those_of_none_have_a_dash() {
+    fn columns_of_fewer_seeds_say_so_and_those_of_none_have_a_dash() {
         let mut cells = [cell("LSTM", &[], &[20.0, 22.0, 24.0])];
         cells[0].columns =
             ["static", "dynamic", "dynamic MC"].map(|name| format!("valid ppl, {name}")).into();
@@ -169,8 +171,9 @@ The difference of perplexities is paired by seed; above 0 is as expected.
     }
 
     /// One cell with itself, by the seeds that have both columns.
+    /// Row M15.
     #[test]
-    fn m15_a_cell_is_compared_with_itself_by_two_columns() {
+    fn a_cell_is_compared_with_itself_by_two_columns() {
         let mut cells = [cell("LSTM", &[], &[20.0, 22.0, 24.0])];
         for (seed, dynamic) in [(1, 7.0), (3, 9.0)] {
             cells[0].measures.get_mut(&seed).unwrap().insert("valid ppl, dynamic".into(), dynamic);

@@ -137,8 +137,9 @@ mod tests {
         ((0..3 * each).map(point).collect(), (0..3 * each).map(|i| (i / each) as u32).collect())
     }
 
+    /// Row P17.
     #[test]
-    fn p17_neighbourhoods_have_the_perplexity_that_was_asked_for() {
+    fn neighbourhoods_have_the_perplexity_that_was_asked_for() {
         let squares: Vec<f64> = (0..40).map(|i| f64::from(i * i) / 10.0).collect();
         let found = neighbourhood(&squares, 7, 5f64.ln());
         let entropy: f64 = found.iter().filter(|p| **p > 0.0).map(|p| -p * p.ln()).sum();
@@ -146,8 +147,9 @@ mod tests {
         assert!((found.iter().sum::<f64>() - 1.0).abs() < 1e-12);
     }
 
+    /// Row P17.
     #[test]
-    fn p17_the_gradient_is_that_of_the_divergence() {
+    fn the_gradient_is_that_of_the_divergence() {
         let (points, _) = clouds(4);
         let near = affinities(&points, 3.0);
         let n = points.len();
@@ -174,8 +176,9 @@ mod tests {
         }
     }
 
+    /// Row P17.
     #[test]
-    fn p17_clouds_stay_apart_in_the_plane() {
+    fn clouds_stay_apart_in_the_plane() {
         let (points, groups) = clouds(25);
         let options = TsneOptions { perplexity: 8.0, steps: 400, seed: 2 };
         let places = tsne(&points, &options);

@@ -17,8 +17,9 @@ fn open(path: &Path, setting: Setting) -> NodeData {
     NodeData::open(path, setting).unwrap()
 }
 
+/// Row P1.
 #[test]
-fn p01_pickles_of_python_2_and_3_hold_what_the_text_holds() {
+fn pickles_of_python_2_and_3_hold_what_the_text_holds() {
     for setting in [Setting::Inductive, Setting::Transductive] {
         let text = open(&fixture("text/ind"), setting);
         assert_eq!((text.nodes(), text.classes, text.features.columns), (8, 3, 4));
@@ -49,8 +50,9 @@ fn p01_pickles_of_python_2_and_3_hold_what_the_text_holds() {
     }
 }
 
+/// Row P1.
 #[test]
-fn p01_a_name_stands_for_the_form_of_the_setting() {
+fn a_name_stands_for_the_form_of_the_setting() {
     let inductive = open(&fixture("python2-protocol2"), Setting::Inductive);
     let transductive = open(&fixture("python2-protocol2"), Setting::Transductive);
     assert_eq!((inductive.test.len(), transductive.test.len()), (3, 2));
@@ -216,8 +218,9 @@ fn lists_that_are_not_symmetric_are_mended_where_that_is_asked_for() {
     assert!(error.hint().unwrap().contains("--symmetrise"));
 }
 
+/// Row P18.
 #[test]
-fn p18_a_coordinate_list_is_a_graph_with_weights() {
+fn a_coordinate_list_is_a_graph_with_weights() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("edges.txt");
     fs::write(&path, "% comment\n0 1 0.5\n# comment\n1 2\n0 1 0.25\n").unwrap();
@@ -235,8 +238,9 @@ fn p18_a_coordinate_list_is_a_graph_with_weights() {
     }
 }
 
+/// Row P18.
 #[test]
-fn p18_splits_that_are_given_come_in_the_order_of_their_numbers() {
+fn splits_that_are_given_come_in_the_order_of_their_numbers() {
     let folder = text_with(&[]);
     let splits = folder.path().join("splits");
     for (name, train, test) in [("10", "3\n", "2\n"), ("9", "0\n1\n", "4\n6\n")] {
@@ -272,8 +276,9 @@ fn a_folder_with_files_is_refused_for_a_graph() {
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
 }
 
+/// Row P9.
 #[test]
-fn p09_rows_of_features_are_read_with_and_without_a_number_before_them() {
+fn rows_of_features_are_read_with_and_without_a_number_before_them() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("rows");
     fs::write(&path, "7 0:1 3:0.5\n\n2:-1e-3\n9\n\n").unwrap();

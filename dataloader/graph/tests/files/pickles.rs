@@ -91,8 +91,9 @@ fn bad_pickles_are_refused_with_file_and_place() {
 }
 
 /// The graph says which nodes there are. That of the example has eight, and the last of them is tested on.
+/// Row P1.
 #[test]
-fn p01_rows_of_nodes_that_the_graph_does_not_have_are_refused() {
+fn rows_of_nodes_that_the_graph_does_not_have_are_refused() {
     let graph = |lists: &str| format!("(d{lists}.").into_bytes();
     let list = |node: usize, other: usize| format!("I{node}\n(lI{other}\nas");
     for (set, name, content, expected) in [
@@ -159,8 +160,9 @@ fn old_array(code: &str, order: char, shape: &[usize], bytes: &[u8]) -> String {
 }
 
 /// The labels of the two rows of `x`, in types that NumPy's users choose for them.
+/// Row P1.
 #[test]
-fn p01_labels_may_be_of_any_type_that_holds_0_and_1() {
+fn labels_may_be_of_any_type_that_holds_0_and_1() {
     let expected = open(&fixture("ind.python2-protocol2"), Setting::Inductive).fingerprint();
     let ones = [0u8, 0, 1, 1, 0, 0];
     let wide = |width: usize, at: usize| -> Vec<u8> {
@@ -198,8 +200,9 @@ fn p01_labels_may_be_of_any_type_that_holds_0_and_1() {
 }
 
 /// Rows of `ally` may be zeros, as those of NELL's entities without a label are; such a node is seen and in no part of a split.
+/// Row P19.
 #[test]
-fn p19_rows_of_unlabelled_nodes_are_zeros() {
+fn rows_of_unlabelled_nodes_are_zeros() {
     let whole = open(&fixture("ind.python2-protocol2"), Setting::Inductive);
     let (_folder, prefix) = pickles_with("ally", |bytes| {
         // The one of the last of four rows of three classes.
@@ -235,8 +238,9 @@ fn old_lists(lists: &str, count: usize) -> String {
 }
 
 /// Features of nodes 7, 4 and 6 by columns, by coordinates as before SciPy 1.13, and by lists: 1 in (0, 3), 2 in (1, 0), 3 and 4 in (2, 1) and (2, 2).
+/// Row P1.
 #[test]
-fn p01_matrices_of_every_form_hold_the_same() {
+fn matrices_of_every_form_hold_the_same() {
     let values = |order: [i64; 4]| ("data", old_integers("i1", &order));
     let integers = |name, numbers: &[i64]| (name, old_integers("i4", numbers));
     let of_lists = |rows: &str, data: &str| vec![("rows", old_lists(rows, 3)), ("data", old_lists(data, 3))];
@@ -289,8 +293,9 @@ fn p01_matrices_of_every_form_hold_the_same() {
 }
 
 /// What a dense matrix of each type has where a column is given twice: the sum, and of truth values that there is one.
+/// Row P1.
 #[test]
-fn p01_columns_that_are_repeated_add_up_as_their_type_has_it() {
+fn columns_that_are_repeated_add_up_as_their_type_has_it() {
     let integers = |numbers: &[i32]| -> Vec<u8> { numbers.iter().flat_map(|n| n.to_le_bytes()).collect() };
     let [starts, columns] = [&[0, 2, 3, 6][..], &[3, 3, 0, 2, 1, 2]]
         .map(|numbers| old_array("i4", '<', &[numbers.len()], &integers(numbers)));

@@ -213,8 +213,9 @@ mod tests {
         (reused, reused + rest, tokens, chosen)
     }
 
+    /// Row X4.
     #[test]
-    fn x04_one_rank_a_position_says_what_the_two_steps_of_the_reference_say() {
+    fn one_rank_a_position_says_what_the_two_steps_of_the_reference_say() {
         let mut draws = Draws::new(4, Purpose::Bench, &[]);
         for seed in 0..3000 {
             let (reused, segment, tokens, chosen) = random_case(&mut draws, 9);
@@ -242,8 +243,9 @@ mod tests {
         }
     }
 
+    /// Row X4.
     #[test]
-    fn x04_no_prediction_depends_on_its_own_token_or_a_later_target() {
+    fn no_prediction_depends_on_its_own_token_or_a_later_target() {
         let mut draws = Draws::new(5, Purpose::Bench, &[]);
         let mut looked_at = 0;
         for seed in 0..3000 {
@@ -270,8 +272,9 @@ mod tests {
         assert!(looked_at > 10_000);
     }
 
+    /// Row X4.
     #[test]
-    fn x04_the_order_3_2_4_1_gives_the_golden_masks() {
+    fn the_order_3_2_4_1_gives_the_golden_masks() {
         // The masks of docs/book/src/contributing/expected-values.md: rows are queries, 1 is blocked. Position 3 comes first, then 2, 4 and 1.
         let query = [[1, 0, 0, 0], [1, 1, 0, 1], [1, 1, 1, 1], [1, 0, 0, 1]];
         let content = [[0, 0, 0, 0], [1, 0, 0, 1], [1, 1, 0, 1], [1, 0, 0, 0]];
@@ -285,8 +288,9 @@ mod tests {
 
     proptest! {
         /// `_local_perm` of XLNet's `data_utils.py`: windows keep their order and share one permutation.
+        /// Row X4.
         #[test]
-        fn x04_windows_are_permuted_alike(window in 1usize..6, first in 1usize..5, second in 1usize..5, seed: u64) {
+        fn windows_are_permuted_alike(window in 1usize..6, first in 1usize..5, second in 1usize..5, seed: u64) {
             let (reused, segment) = (first * window, (first + second) * window);
             let (ranks, _) =
                 arranged(&arrangement(reused, segment, window, seed), &vec![50; segment], &vec![true; segment]);

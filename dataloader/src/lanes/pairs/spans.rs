@@ -95,8 +95,9 @@ mod tests {
 
     const SPANS: Spans = Spans { kind: SpanKind::Pieces, mask_beta: 1, mask_alpha: 6, longest: 5 };
 
+    /// Row X3.
     #[test]
-    fn x03_spans_have_the_lengths_and_the_density_of_the_rule() {
+    fn spans_have_the_lengths_and_the_density_of_the_rule() {
         let sampler = SpanSampler::new(SPANS);
         let mut draws = Draws::new(1, Purpose::Spans, &[]);
         let (mut lengths, mut from, len) = ([0u64; 5], 0, 3_000_000);
@@ -119,8 +120,9 @@ mod tests {
         assert!((chosen as f64 / len as f64 - 1.0 / 7.0).abs() < 1e-4);
     }
 
+    /// Row X3.
     #[test]
-    fn x03_every_kind_marks_exactly_the_goal() {
+    fn every_kind_marks_exactly_the_goal() {
         let symbols = Symbols::plain(50);
         for kind in [SpanKind::Pieces, SpanKind::Words, SpanKind::Single] {
             let sampler = SpanSampler::new(Spans { kind, ..SPANS });
@@ -135,8 +137,9 @@ mod tests {
         }
     }
 
+    /// Row X3.
     #[test]
-    fn x03_single_pieces_are_all_as_likely() {
+    fn single_pieces_are_all_as_likely() {
         let sampler = SpanSampler::new(Spans { kind: SpanKind::Single, ..SPANS });
         let mut counts = [0u64; 20];
         for seed in 0..20_000 {

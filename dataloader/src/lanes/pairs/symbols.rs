@@ -146,8 +146,9 @@ mod tests {
     }
 
     /// The reference's set has no apostrophe, `=` or `>`: `'` `s` goes on a word.
+    /// Row X3.
     #[test]
-    fn x03_punctuation_that_stands_alone_begins_a_word_as_in_the_reference() {
+    fn punctuation_that_stands_alone_begins_a_word_as_in_the_reference() {
         for mark in (0..=127u8).map(char::from).filter(char::is_ascii_punctuation) {
             let begins = WordMarks::Underline.begin(&mark.to_string());
             assert_eq!(begins, !"'=>".contains(mark), "{mark}");

@@ -114,8 +114,9 @@ pub(super) fn open(request: &Request<'_>) -> Result<TaskData, DataError> {
 mod tests {
     use super::*;
 
+    /// Row X29.
     #[test]
-    fn x29_equal_scores_are_ordered_by_name() {
+    fn equal_scores_are_ordered_by_name() {
         let candidate = |document: &str, example| Candidate { document: document.into(), example, grade: 0 };
         let candidates = vec![candidate("c", 0), candidate("a", 1), candidate("b", 2), candidate("d", 3)];
         let query = RankedQuery { id: "1".into(), candidates, judged: Vec::new() };

@@ -16,8 +16,9 @@ pub(super) fn pairs(grades: &[u32], most: usize, seed: u64, query: u64) -> Vec<[
 mod tests {
     use super::*;
 
+    /// Row X29.
     #[test]
-    fn x29_pairs_have_the_more_relevant_document_first() {
+    fn pairs_have_the_more_relevant_document_first() {
         let grades = [0, 2, 1, 0, 0, 2];
         let drawn = pairs(&grades, 3, 1, 4);
         // Three of the four that are worse than each 2, and three of those worse than the 1.

@@ -117,8 +117,9 @@ mod tests {
 
     use super::*;
 
+    /// Row X29.
     #[test]
-    fn x29_runs_survive_the_disk() {
+    fn runs_survive_the_disk() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("dev.run");
         let candidate = |document: &str, example| Candidate { document: document.into(), example, grade: 0 };
@@ -140,8 +141,9 @@ mod tests {
         assert_eq!(told, [(1, "7", "b"), (2, "7", "clueweb09-en0000-00"), (3, "x-1", "b")]);
     }
 
+    /// Row X29.
     #[test]
-    fn x29_judgements_are_read_as_trec_writes_them() {
+    fn judgements_are_read_as_trec_writes_them() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("dev.qrels");
         let of = |text: &str, skip_bad: bool| {

@@ -72,8 +72,9 @@ mod tests {
         }
     }
 
+    /// Row X26.
     #[test]
-    fn x26_max_context_is_unique_per_token() {
+    fn max_context_is_unique_per_token() {
         // The example of BERT's reference: `bought` counts in the third window, with one word to the left and three to
         // the right.
         let story = "the man went to the store and bought a gallon of milk";

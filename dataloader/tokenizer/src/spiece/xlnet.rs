@@ -189,8 +189,9 @@ mod tests {
     }
 
     /// What Python 3.11 makes of the same text by the reference's steps.
+    /// Row X1.
     #[test]
-    fn x01_text_is_prepared_as_in_python() {
+    fn text_is_prepared_as_in_python() {
         for (text, expected) in [
             ("  two \t words\u{A0}\u{85}here\u{1C}and\u{1F}there\u{3000}", "two words here and there"),
             ("``quoted'' '''three''' ```", "\"quoted\" \"'three\"' \"`"),

@@ -263,8 +263,9 @@ mod tests {
         points(&called.args).map_err(|failure| failure.text(None))
     }
 
+    /// Row M14.
     #[test]
-    fn m14_exponents_may_be_negative_and_several() {
+    fn exponents_may_be_negative_and_several() {
         let exponents = |words: &[&str]| -> Vec<_> {
             called(&[&["--mean", "power"], words].concat()).unwrap().iter().map(Point::exponent).collect()
         };

@@ -248,8 +248,9 @@ mod tests {
         assert_eq!(losses("x", &rows()).points, [(5, 3.0)]);
     }
 
+    /// Row S27.
     #[test]
-    fn s27_a_stage_came_to_its_best_evaluation() {
+    fn a_stage_came_to_its_best_evaluation() {
         let mut rows = rows();
         rows.push(json!({ "kind": "eval", "step": 15, "loss": 1.8, "ppl": 6.0, "stage":
             { "name": "averaging", "round": 0, "ended": true, "best": 1.5, "best_step": 10 } }));

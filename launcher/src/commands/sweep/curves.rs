@@ -105,8 +105,9 @@ mod tests {
         losses.iter().map(|(step, loss)| json!({ "kind": "eval", "step": step, "loss": loss })).collect()
     }
 
+    /// Row M23.
     #[test]
-    fn m23_a_course_is_the_best_so_far_over_steps_or_passes() {
+    fn a_course_is_the_best_so_far_over_steps_or_passes() {
         let first = best_so_far(&rows(&[(10, 3.0), (20, 4.0), (30, 2.0)]));
         assert_eq!(first, [(10, 3.0), (20, 3.0), (30, 2.0)].into());
         let second = best_so_far(&rows(&[(10, 5.0), (30, 1.0)]));

@@ -465,8 +465,9 @@ mod tests {
         assert_eq!(content(&best, "data", false), essence(&plain, "data"));
     }
 
+    /// Row M19.
     #[test]
-    fn m19_the_loss_after_passes_is_that_of_all_of_them() {
+    fn the_loss_after_passes_is_that_of_all_of_them() {
         let result = json!({ "fixed": { "loss": 3.0 }, "passes": [{ "loss": 2.5 }, { "loss": 2.0 }] });
         assert_eq!(loss_at(&result, "/fixed/loss"), Some(3.0));
         assert_eq!(loss_at(&result, OF_PASSES), Some(2.0));

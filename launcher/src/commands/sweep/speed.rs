@@ -107,8 +107,9 @@ mod tests {
 
     use super::*;
 
+    /// Row M21.
     #[test]
-    fn m21_times_of_a_token_are_paired_by_seed() {
+    fn times_of_a_token_are_paired_by_seed() {
         let row = |attempt: u64, rate: f64| json!({ "kind": "train", "attempt": attempt, "tokens_per_s": rate, "tokens": 7 });
         let eval = json!({ "kind": "eval", "tokens_per_s": 1.0 });
         // Each attempt warms up.

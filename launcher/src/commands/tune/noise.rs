@@ -83,8 +83,9 @@ mod tests {
 
     /// Of ln 110, ln 120 and ln 130: the perplexities' mean is 120, their deviation 10, and 115 lies 5 below. Of 5, 5.2 and 5.1 it is (148.413 +
     /// 181.272 + 164.022) / 3 = 164.569, and e^4.9 = 134.290 lies 30.279 below.
+    /// Row M16.
     #[test]
-    fn m16_reruns_tell_deviation_and_selection_effect() {
+    fn reruns_tell_deviation_and_selection_effect() {
         let losses = [110f64, 120.0, 130.0].map(f64::ln);
         let noise = Noise::new(115f64.ln(), &losses).unwrap();
         assert!((noise.ppl.sd.unwrap() - 10.0).abs() < 1e-9);

@@ -316,8 +316,9 @@ mod tests {
         assert_ne!(here, name(&["data.corpus=a", "data.valid=b", "train.seed=5"]));
     }
 
+    /// Row M16.
     #[test]
-    fn m16_the_lowest_loss_counts_and_none_where_one_is_not_a_number() {
+    fn the_lowest_loss_counts_and_none_where_one_is_not_a_number() {
         let losses = |values: &[(u64, f64)]| Losses { rows: values.to_vec() };
         let some = losses(&[(10, 3.0), (20, 2.0), (30, 2.5)]);
         assert_eq!((some.best(), some.turns(10), some.turns(20)), (2.0, vec![3.0, 2.0, 2.5], vec![2.0]));
@@ -325,8 +326,9 @@ mod tests {
         assert!(losses(&[]).best().is_nan());
     }
 
+    /// Row M16.
     #[test]
-    fn m16_the_best_loss_within_a_turn_keeps_a_trial_from_being_given_up() {
+    fn the_best_loss_within_a_turn_keeps_a_trial_from_being_given_up() {
         let (stop, others) = (Stopping { turn: 10, grace: 1, least: 1 }, [vec![5.0, 3.0]]);
         let given_up = |within: f64| {
             let rows = vec![(5, 9.0), (10, 9.0), (15, within), (20, 8.0)];

@@ -16,8 +16,9 @@ fn asked(trial: usize) -> Asked {
     Asked { trial, by: SearchKind::Random, point: vec![0.1 + 0.2, 1.0 / 3.0], settings }
 }
 
+/// Row M16.
 #[test]
-fn m16_a_trial_without_a_loss_is_never_the_best() {
+fn a_trial_without_a_loss_is_never_the_best() {
     let dir = tempfile::tempdir().unwrap();
     let mut journal = Journal::open(&dir.path().join("j"), &study("s"), 2).unwrap();
     let losses = [f64::NAN, 3.0, f64::NEG_INFINITY, 2.5, f64::INFINITY, 2.5];
@@ -35,8 +36,9 @@ fn m16_a_trial_without_a_loss_is_never_the_best() {
     assert_eq!(Told::new(0, State::Infeasible, 1.0, Vec::new()).loss, None);
 }
 
+/// Row M16.
 #[test]
-fn m16_a_journal_is_read_as_it_was_written() {
+fn a_journal_is_read_as_it_was_written() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("journal.jsonl");
     let mut journal = Journal::open(&path, &study("s"), 2).unwrap();
@@ -105,8 +107,9 @@ fn cause(why: &str) -> Cause {
     Cause { code: 65, why: why.into() }
 }
 
+/// Row M16.
 #[test]
-fn m16_failures_are_counted_over_kills_until_a_training_is_begun_anew() {
+fn failures_are_counted_over_kills_until_a_training_is_begun_anew() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("journal.jsonl");
     let mut journal = Journal::open(&path, &study("s"), 2).unwrap();
@@ -136,8 +139,9 @@ fn m16_failures_are_counted_over_kills_until_a_training_is_begun_anew() {
     assert_eq!(read.retry().unwrap(), 0);
 }
 
+/// Row M16.
 #[test]
-fn m16_a_study_is_hopeless_where_one_trial_after_another_fails_alike() {
+fn a_study_is_hopeless_where_one_trial_after_another_fails_alike() {
     let dir = tempfile::tempdir().unwrap();
     let ended = |ends: &[Option<&str>]| {
         let path = dir.path().join("j");

@@ -58,8 +58,9 @@ fn median(mut values: Vec<f64>) -> f64 {
     (values[values.len() / 2] + values[(values.len() - 1) / 2]) / 2.0
 }
 
+/// Row M16.
 #[test]
-fn m16_a_gaussian_process_beats_random_search_on_branin() {
+fn a_gaussian_process_beats_random_search_on_branin() {
     assert!((branin(PI, 2.275) - 0.397887).abs() < 1e-6, "the function is not Branin's");
     let medians = |kind, at_once| median((1..=20).map(|seed| best_of_40(kind, seed, at_once)).collect());
     let random = medians(SearchKind::Random, 1);
@@ -77,8 +78,9 @@ fn distance_from_uniform(mut places: Vec<f64>) -> f64 {
     gaps.fold(0.0, f64::max)
 }
 
+/// Row M16.
 #[test]
-fn m16_log_parameters_are_uniform_in_their_logarithm() {
+fn log_parameters_are_uniform_in_their_logarithm() {
     let (low, high) = (5e-6, 1e-3);
     let space = Space::new(vec![parameter("l2", Scale::Log, low, high)]).unwrap();
     let search = Search { space: &space, kind: SearchKind::Random, startup: 2, seed: 7 };
@@ -96,8 +98,9 @@ fn m16_log_parameters_are_uniform_in_their_logarithm() {
     assert!(distance_from_uniform(of_values) > 10.0 * limit, "the test tells both scales apart");
 }
 
+/// Row M16.
 #[test]
-fn m16_whole_numbers_come_alike_often() {
+fn whole_numbers_come_alike_often() {
     let space = Space::new(vec![parameter("rounds", Scale::Integer, 0.0, 6.0)]).unwrap();
     let search = Search { space: &space, kind: SearchKind::Random, startup: 2, seed: 7 };
     let (mut trials, mut counts) = (Vec::new(), [0f64; 7]);
@@ -112,8 +115,9 @@ fn m16_whole_numbers_come_alike_often() {
 }
 
 /// A third of the plane has no loss, and the losses fall towards it: the search comes close to the border, and learns where it is.
+/// Row M16.
 #[test]
-fn m16_trials_without_a_loss_are_never_proposed_as_best() {
+fn trials_without_a_loss_are_never_proposed_as_best() {
     let space = plane();
     let search = Search { space: &space, kind: SearchKind::Gaussian, startup: 8, seed: 3 };
     let dir = tempfile::tempdir().unwrap();
@@ -131,8 +135,9 @@ fn m16_trials_without_a_loss_are_never_proposed_as_best() {
     assert!(without > 0 && best < 0.34, "{without} without a loss, the best {best}");
 }
 
+/// Row M16.
 #[test]
-fn m16_a_study_that_was_killed_proposes_the_same() {
+fn a_study_that_was_killed_proposes_the_same() {
     let space = plane();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("journal.jsonl");

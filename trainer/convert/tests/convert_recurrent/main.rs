@@ -149,8 +149,9 @@ fn computes_what_its_numbers_say((name, layout, facts): Case, segments: usize) {
     }
 }
 
+/// Rows S14, S15, S16.
 #[test]
-fn s14_s15_s16_converted_models_compute_what_pytorch_computes() {
+fn converted_models_compute_what_pytorch_computes() {
     CASES.into_iter().for_each(|case| computes_what_its_numbers_say(case, 3));
 }
 

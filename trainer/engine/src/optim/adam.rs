@@ -159,8 +159,9 @@ mod tests {
     use super::*;
 
     /// ρ and r of updates with β₂ = 0.999, computed with Python's floats from the equations; PyTorch takes the adaptive step above 5.
+    /// Rows M10, A15.
     #[test]
-    fn m10_a15_lengths_of_means_and_rates_are_the_reference_numbers() {
+    fn lengths_of_means_and_rates_are_the_reference_numbers() {
         let expected = [
             (1.0, 1.0, None),
             (2.0, 1.99949975, None),
@@ -248,8 +249,9 @@ mod tests {
     }
     /// The reference's AdamW: one step of w ← w − lr·(m / (√v + ε) + decay·w), m and v not corrected. After
     /// a gradient of 0.5, m = 0.1·0.5 and v = 0.001·0.25, so that m / (√v + ε) is 3.1622777 − but for ε.
+    /// Row X20.
     #[test]
-    fn x20_update_without_bias_correction_is_the_one_computed_by_hand() {
+    fn update_without_bias_correction_is_the_one_computed_by_hand() {
         let config = OptimConfig {
             kind: OptimKind::Adamw,
             bias_correction: false,
@@ -278,8 +280,9 @@ mod tests {
         parameters.tensors().iter().map(|t| t.double_value(&[0])).collect()
     }
 
+    /// Row X21.
     #[test]
-    fn x21_each_layer_learns_at_a_share_of_the_rate_above_it() {
+    fn each_layer_learns_at_a_share_of_the_rate_above_it() {
         let full = decayed_step(LayerDecay::Rate, 1.0, 1e-8);
         let moved = decayed_step(LayerDecay::Rate, 0.75, 1e-8);
         for (i, share) in [1.0, 0.5625, 0.75, 1.0, 1.0].into_iter().enumerate() {
@@ -287,8 +290,9 @@ mod tests {
         }
     }
 
+    /// Row X21.
     #[test]
-    fn x21_adam_cancels_scaled_gradients_but_for_epsilon() {
+    fn adam_cancels_scaled_gradients_but_for_epsilon() {
         let full = decayed_step(LayerDecay::Rate, 1.0, 1e-8);
         let scaled = decayed_step(LayerDecay::Gradient, 0.75, 1e-8);
         for (a, b) in full.iter().zip(&scaled) {
@@ -299,8 +303,9 @@ mod tests {
         assert!((scaled[1] + 0.1 * 0.28125 / 0.78125).abs() < 1e-6, "{scaled:?}");
     }
 
+    /// Row X27.
     #[test]
-    fn x27_what_a_step_does_not_reach_stays_as_it_is() {
+    fn what_a_step_does_not_reach_stays_as_it_is() {
         let parameters = parameters();
         let before = parameters.tensors()[1].detach().copy();
         let grads =
@@ -316,8 +321,9 @@ mod tests {
     }
 
     /// A head whose first step comes late is corrected as one that has been updated once.
+    /// Row X27.
     #[test]
-    fn x27_bias_correction_counts_the_updates_of_each_parameter() {
+    fn bias_correction_counts_the_updates_of_each_parameter() {
         let config = OptimConfig { kind: OptimKind::Adamw, weight_decay: 0.0, ..Default::default() };
         let moved = |reached: &[[bool; 2]]| {
             let parameters = parameters();

@@ -71,8 +71,9 @@ mod tests {
         assert_eq!(points(&c, &[10, 60, 110]), [1.0, 0.502, 0.004]);
     }
 
+    /// Row A8.
     #[test]
-    fn a08_a_stepped_rate_drops_after_its_steps_and_not_below_the_floor() {
+    fn a_stepped_rate_drops_after_its_steps_and_not_below_the_floor() {
         let keys = ["schedule.kind=stepped", "schedule.drop_after=[20,50]", "schedule.drop_factor=0.25"];
         let c = config(&[&COMMON[..], &keys].concat());
         assert_eq!(points(&c, &[5, 10, 20, 21, 50, 51, 110]), [0.5, 1.0, 1.0, 0.25, 0.25, 0.0625, 0.0625]);
@@ -81,8 +82,9 @@ mod tests {
     }
 
     /// Izmailov et al. 2018, section 3.2: α(i) = (1 − t(i)) α1 + t(i) α2 with t(i) = (mod(i − 1, c) + 1) / c, here of α1 = 1, α2 = 0.1 and c = 4.
+    /// Row A8.
     #[test]
-    fn a08_a_cyclical_rate_falls_to_the_floor_and_begins_anew() {
+    fn a_cyclical_rate_falls_to_the_floor_and_begins_anew() {
         let keys = ["optim.lr=1.0", "schedule.kind=cyclical", "schedule.cycle=4", "schedule.floor=0.1"];
         let c = config(&keys);
         assert_eq!(points(&c, &[1, 2, 3, 4, 5, 8, 9]), [0.775, 0.55, 0.325, 0.1, 0.775, 0.1, 0.775]);

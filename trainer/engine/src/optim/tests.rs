@@ -34,8 +34,9 @@ fn rule(kind: OptimKind, rectify_above: f64) -> OptimConfig {
 }
 
 /// Weights after steps 4, 5, 6 and 10, computed with Python's floats from the equations; PyTorch's own RAdam gives the second row.
+/// Row M10.
 #[test]
-fn m10_rules_of_recurrent_models_give_their_published_numbers() {
+fn rules_of_recurrent_models_give_their_published_numbers() {
     let cases = [
         (rule(OptimKind::Radam, 4.0), [0.959505423, 0.959353914, 0.959107937, 0.957462778]),
         (rule(OptimKind::Radam, 5.0), [0.959505423, 0.950869293, 0.950625221, 0.948988401]),
@@ -110,8 +111,9 @@ fn rows_are_updated_alone_by_plain_descent_only() {
 }
 
 /// RMSProp's first mean is the gradient, whatever the configuration says of Adam's.
+/// Row M10.
 #[test]
-fn m10_rmsprop_has_no_mean_of_gradients() {
+fn rmsprop_has_no_mean_of_gradients() {
     let config = rule(OptimKind::Rmsprop, 5.0);
     let set = OptimConfig { beta1: 0.9, ..config.clone() };
     assert_eq!(descent(&config, 10, Kind::Double), descent(&set, 10, Kind::Double));
@@ -123,8 +125,9 @@ fn m10_rmsprop_has_no_mean_of_gradients() {
 }
 
 /// With a mean of gradients, a rectified step is along that mean, corrected.
+/// Row A15.
 #[test]
-fn a15_rectified_steps_are_those_of_the_paper() {
+fn rectified_steps_are_those_of_the_paper() {
     let (beta1, beta2): (f64, f64) = (0.9, 0.999);
     let config = OptimConfig { beta1, ..rule(OptimKind::Radam, 4.0) };
     let long = 2.0 / (1.0 - beta2) - 1.0;
@@ -153,8 +156,9 @@ fn a15_rectified_steps_are_those_of_the_paper() {
 }
 
 /// w ← w − 0.1 (0.5 + 0.2 w), where w is 2, then 1.91.
+/// Row M10.
 #[test]
-fn m10_plain_descent_follows_the_gradient_and_keeps_nothing() {
+fn plain_descent_follows_the_gradient_and_keeps_nothing() {
     let config = OptimConfig { kind: OptimKind::Sgd, weight_decay: 0.2, ..Default::default() };
     let parameters = one_value(2.0, Kind::Double);
     let mut rule = build(&config, &parameters, Piece::all(&parameters));
@@ -167,8 +171,9 @@ fn m10_plain_descent_follows_the_gradient_and_keeps_nothing() {
 }
 
 /// Each parameter has a number of its own: one that is reached for the first time is corrected as all are at first.
+/// Row M10.
 #[test]
-fn m10_rectification_counts_the_updates_of_each_parameter() {
+fn rectification_counts_the_updates_of_each_parameter() {
     let config = rule(OptimKind::Radam, 5.0);
     let spec = |name: &str| ParameterSpec { name: name.into(), shape: vec![1], init: Init::Zeros };
     let ones = [1.0, 1.0].map(|value| Tensor::from_slice(&[value])).into();

@@ -143,8 +143,9 @@ mod tests {
         micro_step(&config, own(&config.model))
     }
 
+    /// Row S14.
     #[test]
-    fn s14_products_and_state_are_those_of_each_layer() {
+    fn products_and_state_are_those_of_each_layer() {
         let lstm = of(&[]);
         let layers = [(10, 32, 3 + 8), (10, 32, 8 + 8), (10, 12, 8 + 3)];
         assert_eq!(lstm.parts.products, flops(&layers));
@@ -157,8 +158,9 @@ mod tests {
     }
 
     /// Factors are multiplied once, and then are the matrices of the model without them.
+    /// Row M3.
     #[test]
-    fn m03_variants_cost_what_they_compute() {
+    fn variants_cost_what_they_compute() {
         let (plain, ranked) = (of(&[]), of(&["model.gate_rank=2"]));
         let whole = 32 * (3 + 8) + 32 * (8 + 8) + 12 * (8 + 3);
         assert_eq!(ranked.parts.products, plain.parts.products + f64::from(2 * 2 * whole));
@@ -169,8 +171,9 @@ mod tests {
         assert_eq!(more(&["model.scale_vectors=true"]), f64::from(10 * ((3 + 8) + (8 + 8) + (8 + 3))));
     }
 
+    /// Row S16.
     #[test]
-    fn s16_a_qrnn_multiplies_windows_and_carries_inputs() {
+    fn a_qrnn_multiplies_windows_and_carries_inputs() {
         let qrnn = of(&["model.cell=qrnn"]);
         assert_eq!(qrnn.parts.products, flops(&[(10, 24, 2 * 3), (10, 24, 8), (10, 9, 8)]));
         assert_eq!(qrnn.memory_per_lane, (3 + 8) + 8 + 3);

@@ -128,8 +128,9 @@ mod tests {
     use super::*;
 
     /// Of class 1 the nodes 0, 1 and 3 are tested; by its probability come 3, 2, 0, 1. Nobody knows of which class node 2 is, and it takes a place.
+    /// Row P16.
     #[test]
-    fn p16_recall_counts_a_class_among_its_most_probable_nodes() {
+    fn recall_counts_a_class_among_its_most_probable_nodes() {
         let predictions: Vec<Prediction> = [0.4f32, 0.1, 0.6, 0.9]
             .iter()
             .enumerate()

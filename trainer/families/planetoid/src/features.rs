@@ -82,8 +82,9 @@ mod tests {
         Tensor::from_slice(&values).view([numbers.len() as i64, rows.columns as i64])
     }
 
+    /// Row P6.
     #[test]
-    fn p06_products_equal_dense_ones_and_so_do_gradients() {
+    fn products_equal_dense_ones_and_so_do_gradients() {
         let (rows, numbers) = (rows(), [3, 4, 0, 0, 8]);
         let table = Tensor::from_slice(&(0..21).map(|i| f64::from(i).sin()).collect::<Vec<_>>()).view([7, 3]);
         let weight =
@@ -105,8 +106,9 @@ mod tests {
     }
 
     /// As of a graph whose nodes have no features: the layer of features has a bias alone.
+    /// Row P6.
     #[test]
-    fn p06_a_table_of_no_columns_gives_zeros() {
+    fn a_table_of_no_columns_gives_zeros() {
         let leaf = Tensor::ones([0, 3], (Kind::Float, Device::Cpu)).set_requires_grad(true);
         let mut rows = SparseRows::new(0);
         (0..2).for_each(|_| rows.push_zero());
@@ -115,8 +117,9 @@ mod tests {
         Tensor::run_backward(&[product.sum(None::<Kind>)], &[&leaf], false, false);
     }
 
+    /// Row P6.
     #[test]
-    fn p06_rows_of_zeros_give_zeros_and_a_gradient_of_zeros() {
+    fn rows_of_zeros_give_zeros_and_a_gradient_of_zeros() {
         let leaf = Tensor::ones([7, 3], (Kind::Float, Device::Cpu)).set_requires_grad(true);
         for numbers in [vec![4, 4], vec![]] {
             let product = Bags::of(&rows(), &numbers).times(&leaf);

@@ -102,8 +102,9 @@ mod tests {
         counted
     }
 
+    /// Row P5.
     #[test]
-    fn p05_softmax_contexts_have_the_golden_loss() {
+    fn softmax_contexts_have_the_golden_loss() {
         let (e, w) = toy::tables();
         let bias = Tensor::zeros([5], (Kind::Double, Device::Cpu));
         let counted = law(&toy::POSITIVE);
@@ -114,8 +115,9 @@ mod tests {
     }
 
     /// In both precisions: the kernel of our own and libtorch's.
+    /// Row P5.
     #[test]
-    fn p05_softmax_contexts_equal_the_sum_over_pairs() {
+    fn softmax_contexts_equal_the_sum_over_pairs() {
         let pairs = [(3, 1), (0, 2), (3, 3), (0, 2), (3, 1), (4, 0), (0, 0), (3, 2), (3, 1)];
         let (e, w) = toy::tables();
         let bias = Tensor::from_slice(&[0.3, -0.2, 0.5, 0.0, -1.0f64]);
@@ -143,8 +145,9 @@ mod tests {
     }
 
     /// Expected losses of the toy's four laws, and both signs of one pair.
+    /// Row P4.
     #[test]
-    fn p04_negative_contexts_have_the_golden_losses() {
+    fn negative_contexts_have_the_golden_losses() {
         let (e, w) = toy::tables();
         let loss = |i: i64, c: i64, sign: f64| {
             negative_contexts(&rows(&e, &[i]), &rows(&w, &[c]), &Tensor::from_slice(&[sign]))
@@ -183,8 +186,9 @@ mod tests {
         assert!((all - 0.781_492_641).abs() < 1e-8, "{all:.9}");
     }
 
+    /// Row P4.
     #[test]
-    fn p04_gradients_of_negative_contexts_are_finite_differences() {
+    fn gradients_of_negative_contexts_are_finite_differences() {
         let (e, w) = toy::tables();
         let signs = Tensor::from_slice(&[1.0, -1.0, 1.0, -1.0]);
         let loss = |e: &Tensor| negative_contexts(&rows(e, &[0, 1, 1, 4]), &rows(&w, &[2, 1, 3, 0]), &signs);
@@ -202,8 +206,9 @@ mod tests {
     }
 
     /// Scores far out of the range where a sigmoid is above 0 in f32.
+    /// Row P4.
     #[test]
-    fn p04_negative_contexts_are_stable() {
+    fn negative_contexts_are_stable() {
         let one = |score: f32, sign: f32| {
             let [a, b, s] = [score, 1.0, sign].map(|x| Tensor::from_slice(&[x]));
             negative_contexts(&a.view([1, 1]), &b.view([1, 1]), &s).double_value(&[])
@@ -213,8 +218,9 @@ mod tests {
 
     /// Where the loss is lowest, the score of a pair is `ln[r1 p⁺ / ((1 − r1) p⁻)]`, where p⁺ > 0: the toy with embeddings as wide as it has
     /// nodes, trained on pairs as they are drawn.
+    /// Row P4.
     #[test]
-    fn p04_scores_of_the_toy_approach_the_shifted_pmi() {
+    fn scores_of_the_toy_approach_the_shifted_pmi() {
         let r1 = 5.0 / 6.0;
         let graph = Graph::from_edges(5, toy::EDGES.map(|(a, b)| (a, b, 1.0)).to_vec()).unwrap();
         let options = ContextOptions { graph: 1.0, ..ContextOptions::paper() };
@@ -261,8 +267,9 @@ mod tests {
         }
     }
 
+    /// Row P13.
     #[test]
-    fn p13_disagreement_of_the_toy_is_golden_and_twice_that_of_the_laplacian() {
+    fn disagreement_of_the_toy_is_golden_and_twice_that_of_the_laplacian() {
         let f: Vec<f64> = (0..5).map(|i| f64::from(1 + i).sin()).collect();
         let edges: Vec<(i64, i64)> = toy::EDGES
             .iter()

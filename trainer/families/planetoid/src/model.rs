@@ -311,8 +311,9 @@ mod tests {
         }
     }
 
+    /// Row P7.
     #[test]
-    fn p07_the_supervised_loss_of_the_toy_is_golden() {
+    fn the_supervised_loss_of_the_toy_is_golden() {
         let labels = Tensor::from_slice(&[0i64, 0, 0, 1]);
         let (loss, of_layers) = toy_network().supervised(&toy_nodes(), &labels);
         assert!(
@@ -324,8 +325,9 @@ mod tests {
     }
 
     /// Layer losses are the cross-entropies of the two softmax layers themselves.
+    /// Row P7.
     #[test]
-    fn p07_softmax_layers_are_classifiers_of_their_own() {
+    fn softmax_layers_are_classifiers_of_their_own() {
         let mut network = toy_network();
         (network.config.hidden, network.config.layer_losses) = (Hidden::Softmax, true);
         let labels = Tensor::from_slice(&[0i64, 0, 0, 1]);
@@ -348,8 +350,9 @@ mod tests {
         assert!((of_layers.double_value(&[]) - expected).abs() < 1e-12);
     }
 
+    /// Row P9.
     #[test]
-    fn p09_steps_of_contexts_and_supervised_ones_share_the_embedding_alone() {
+    fn steps_of_contexts_and_supervised_ones_share_the_embedding_alone() {
         for (variant, update_embedding, expected) in [
             (Variant::Transductive, true, vec!["embedding.weight"]),
             (Variant::Transductive, false, vec![]),

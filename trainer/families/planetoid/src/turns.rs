@@ -128,8 +128,9 @@ mod tests {
         }
     }
 
+    /// Row P10.
     #[test]
-    fn p10_pretraining_comes_first_and_rounds_number_the_batches_of_each_source() {
+    fn pretraining_comes_first_and_rounds_number_the_batches_of_each_source() {
         let mut turns = Turns::new(&config([2, 1], [2.0, 1.0]), 3);
         let found: Vec<_> = (1..=9).map(|step| turns.at(step)).collect();
         let (l, c, s) = (Task::LabelContexts, Task::Contexts, Task::Supervised);
@@ -142,8 +143,9 @@ mod tests {
     }
 
     /// Of 4,000 rounds one in ten has a step of contexts: 400 of them, with a standard deviation of √(4000 · 0.1 · 0.9) = 19.
+    /// Row P10.
     #[test]
-    fn p10_a_fraction_of_a_tenth_is_a_binomial_count() {
+    fn a_fraction_of_a_tenth_is_a_binomial_count() {
         let mut turns = Turns::new(&config([0, 0], [1.0, 0.1]), 7);
         let mut counts = [0u64; 3];
         let mut step = 0;
@@ -160,8 +162,9 @@ mod tests {
         assert_ne!(of_this, of_another_seed);
     }
 
+    /// Row P10.
     #[test]
-    fn p10_what_has_no_contexts_is_trained_by_labels_alone() {
+    fn what_has_no_contexts_is_trained_by_labels_alone() {
         let of = |variant| Turns::new(&PlanetoidConfig { variant, ..config([5, 5], [1.0, 1.0]) }, 1);
         for variant in [Variant::Features, Variant::LabelPropagation] {
             assert_eq!(of(variant).at(9), (Task::Supervised, 9), "{variant:?}");

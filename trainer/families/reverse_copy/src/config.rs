@@ -218,8 +218,9 @@ mod tests {
 
     /// Melis 2023, §2.3.3: the widths that were found best at N = 150 and 200, within 10 million parameters, and the counts
     /// 3 V e + V + n e + 2 · 4 (n m + n² + n) with V = 1003 and m = e.
+    /// Row M17.
     #[test]
-    fn m17_budgets_give_the_sizes_of_the_published_models() {
+    fn budgets_give_the_sizes_of_the_published_models() {
         for (e, n, count) in [(498, 787, 9_988_067), (493, 790, 9_988_790)] {
             assert_eq!(3 * 1003 * e + 1003 + n * e + 8 * (n * e + n * n + n), count);
             assert_eq!(sized(published(e, n), 10_000_000), (n, e, count));
@@ -241,8 +242,9 @@ mod tests {
     }
 
     /// The small task: widths of the models that its figures are of, within 60,000 parameters.
+    /// Row M17.
     #[test]
-    fn m17_budgets_give_the_sizes_of_the_small_task() {
+    fn budgets_give_the_sizes_of_the_small_task() {
         let small = |e: usize, n: usize| ReverseCopyConfig {
             input_embedding_ratio: e as f64 / n as f64,
             ..Default::default()

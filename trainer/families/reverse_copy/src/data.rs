@@ -86,8 +86,9 @@ mod tests {
         StringReader { strings: Strings::new(&config, 7, Use::Train), count, all: 4, lanes }
     }
 
+    /// Row M17.
     #[test]
-    fn m17_tokens_are_uniform_and_uses_share_no_string() {
+    fn tokens_are_uniform_and_uses_share_no_string() {
         let config = ReverseCopyConfig { tokens: 8, length: 100, ..Default::default() };
         let of = |purpose| Strings::new(&config, 3, purpose);
         let mut counts = [0u32; 8];
@@ -105,8 +106,9 @@ mod tests {
         assert_eq!(all.len(), 150);
     }
 
+    /// Row M17.
     #[test]
-    fn m17_a_batch_is_a_function_of_its_number_and_of_no_rank() {
+    fn a_batch_is_a_function_of_its_number_and_of_no_rank() {
         for count in [0, 6] {
             let whole = reader(count, 0..4).read(3).unwrap();
             let parts = [reader(count, 0..1).read(3).unwrap(), reader(count, 1..4).read(3).unwrap()];
@@ -114,8 +116,9 @@ mod tests {
         }
     }
 
+    /// Row M17.
     #[test]
-    fn m17_a_pass_has_every_string_once() {
+    fn a_pass_has_every_string_once() {
         let numbers = |reader: &StringReader, pass: u64| -> Vec<u64> {
             (6 * pass..6 * (pass + 1)).map(|place| reader.number(place)).collect()
         };

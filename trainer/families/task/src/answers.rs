@@ -78,8 +78,9 @@ pub fn averaged(models: &[Vec<Scores>]) -> Option<Vec<Scores>> {
 mod tests {
     use super::*;
 
+    /// Row X27.
     #[test]
-    fn x27_ensembles_average_scores() {
+    fn ensembles_average_scores() {
         let models = [vec![vec![1.0, 2.0], vec![0.0]], vec![vec![3.0, 0.0], vec![1.0]]];
         assert_eq!(averaged(&models).unwrap(), [vec![2.0, 1.0], vec![0.5]]);
         assert!(averaged(&[vec![vec![1.0]], vec![vec![1.0, 2.0]]]).is_none());

@@ -72,8 +72,9 @@ mod tests {
     }
 
     /// P = e^1/(e^1+e^0) for the first pair, and e^0/(e^0+e^1+e^2) for the three.
+    /// Row X28.
     #[test]
-    fn x28_ranking_loss_is_the_one_computed_by_hand() {
+    fn ranking_loss_is_the_one_computed_by_hand() {
         let found = losses(Competition::Softmax, &[1.0, 0.0, 0.0, 1.0, 2.0], &[2, 3], &[0, 0]);
         assert!((found[0] - 0.313_261_687_5).abs() < 1e-9, "{found:?}");
         assert!((found[1] - 2.407_605_964_4).abs() < 1e-9, "{found:?}");
@@ -81,8 +82,9 @@ mod tests {
 
     /// Two candidates with scores 0.5 and 0: log P = −0.474077 and −0.974077, half a nat apart. A margin of 0.2 is
     /// kept, one of 0.8 is missed by 0.3.
+    /// Row X28.
     #[test]
-    fn x28_margin_loss_is_the_one_computed_by_hand() {
+    fn margin_loss_is_the_one_computed_by_hand() {
         let at =
             |margin: f64| losses(Competition::Margin { weight: 10.0, margin }, &[0.5, 0.0], &[2], &[0])[0];
         assert!((at(0.2) - 0.474_076_984_4).abs() < 1e-9);
@@ -97,8 +99,9 @@ mod tests {
         assert!((both[0] - at(0.8)).abs() < 1e-9 && (both[1] - (3f64.ln() + 16.0)).abs() < 1e-9, "{both:?}");
     }
 
+    /// Row X28.
     #[test]
-    fn x28_gradients_are_finite_beside_fillers() {
+    fn gradients_are_finite_beside_fillers() {
         let scores = Tensor::from_slice(&[0.5, 0.0, 0.1, 0.2, 0.3]).set_requires_grad(true);
         let margin = Competition::Margin { weight: 1.0, margin: 0.5 };
         margin.losses(&scores, &[2, 3], &[0, 1]).sum(None::<Kind>).backward();

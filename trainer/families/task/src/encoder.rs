@@ -55,8 +55,9 @@ mod tests {
     use super::super::batch::rows;
     use super::*;
 
+    /// Row X22.
     #[test]
-    fn x22_the_last_state_alone_is_the_last_of_all() {
+    fn the_last_state_alone_is_the_last_of_all() {
         let config = XlnetConfig {
             vocab_size: 11,
             d_model: 16,

@@ -61,8 +61,9 @@ mod tests {
         assert_eq!(tasks[..100].iter().sum::<usize>(), 50);
     }
 
+    /// Row X27.
     #[test]
-    fn x27_tasks_come_in_proportion_to_their_examples() {
+    fn tasks_come_in_proportion_to_their_examples() {
         let mut mixture = Mixture::new(&[6000, 3000, 1000], 1);
         let mut counts = [0u64; 3];
         for step in 1..=20_000 {

@@ -29,8 +29,9 @@ fn parameters(name: &str, keys: &[&str]) -> u64 {
 }
 
 /// The integers of the reference programs' own counts (docs/book/src/contributing/expected-values.md).
+/// Row T26.
 #[test]
-fn t26_recipes_have_the_published_parameters() {
+fn recipes_have_the_published_parameters() {
     for (name, keys, count) in [
         ("enwik8-base.toml", &[][..], 41_055_436),
         ("enwik8-large.toml", &[], 277_231_820),
@@ -46,8 +47,9 @@ fn t26_recipes_have_the_published_parameters() {
     }
 }
 
+/// Row T26.
 #[test]
-fn t26_every_recipe_agrees_with_what_it_says_is_published() {
+fn every_recipe_agrees_with_what_it_says_is_published() {
     let mut seen = 0;
     for entry in std::fs::read_dir(recipes()).unwrap() {
         let path = entry.unwrap().path();
@@ -85,8 +87,9 @@ fn t26_every_recipe_agrees_with_what_it_says_is_published() {
     assert!(seen >= 17, "only {seen} recipes say their vocabulary");
 }
 
+/// Row T13.
 #[test]
-fn t13_tied_and_shared_parameters_count_once() {
+fn tied_and_shared_parameters_count_once() {
     // By hand: 10 words of width 4; tail of 6 words of width 2.
     let keys = [
         "model.vocab_size=10",

@@ -10,8 +10,9 @@ use tch::{Kind, Tensor};
 use super::{batches, config, start};
 
 /// What ranks find may differ in the last bit, where processors do. Averages must not.
+/// Row A6.
 #[test]
-fn a06_averages_of_all_ranks_follow_the_losses_of_the_first() {
+fn averages_of_all_ranks_follow_the_losses_of_the_first() {
     let config = config(&["average.kind=two_tailed", "eval.every=1"]);
     let states = simulated::run(2, |comm| {
         let mut engine = start(&config, comm);
@@ -34,8 +35,9 @@ fn a06_averages_of_all_ranks_follow_the_losses_of_the_first() {
 }
 
 /// Row S27: the curve of the trained weights beside that of an average, of which nothing in the run depends.
+/// Row S27.
 #[test]
-fn s27_the_trained_weights_are_told_beside_an_average() {
+fn the_trained_weights_are_told_beside_an_average() {
     let states = [false, true].map(|beside| {
         let beside = format!("average.beside_trained={beside}");
         let config = config(&["average.kind=exponential", "average.beta=0.5", "eval.every=1", &beside]);
@@ -55,8 +57,9 @@ fn s27_the_trained_weights_are_told_beside_an_average() {
 }
 
 /// A family may give another loss to decide by: the short average takes the long one's place where that says so, whatever is reported.
+/// Row A9.
 #[test]
-fn a09_averages_decide_by_the_loss_that_is_given_for_it() {
+fn averages_decide_by_the_loss_that_is_given_for_it() {
     let config = config(&["average.kind=two_tailed", "average.variant=core", "eval.every=1"]);
     for switches in [false, true] {
         let events = simulated::run(2, |comm| {
@@ -80,8 +83,9 @@ fn a09_averages_decide_by_the_loss_that_is_given_for_it() {
 }
 
 /// Row A7: each rank has its part of every average, and all together what one rank has.
+/// Row A7.
 #[test]
-fn a07_each_rank_holds_an_equal_part_of_the_averages() {
+fn each_rank_holds_an_equal_part_of_the_averages() {
     let values = |kind: &str, shard: &str, ranks: usize| {
         let kind = format!("average.kind={kind}");
         let config = config(&["model.vocab_size=3000", &kind, shard, "eval.every=2"]);
@@ -107,8 +111,9 @@ fn a07_each_rank_holds_an_equal_part_of_the_averages() {
 }
 
 /// Row A7: where an average has come to hold what is no number in the part of one rank, all ranks drop it.
+/// Row A7.
 #[test]
-fn a07_all_ranks_drop_an_average_that_one_of_them_has_broken() {
+fn all_ranks_drop_an_average_that_one_of_them_has_broken() {
     let config = config(&["average.kind=two_tailed", "eval.every=1", "train.shard=optimizer"]);
     for last in [false, true] {
         let told = simulated::run(4, |comm| {

@@ -108,8 +108,9 @@ fn lamb_gives_the_same_bits_at_any_number_of_ranks_and_bucket_size() {
 }
 
 /// The rules of recurrent models, with their penalty in the gradient that is clipped.
+/// Row M10.
 #[test]
-fn m10_other_rules_give_the_same_bits_at_any_number_of_ranks_and_division() {
+fn other_rules_give_the_same_bits_at_any_number_of_ranks_and_division() {
     for kind in ["sgd", "rmsprop", "radam"] {
         let rule = format!("optim.kind={kind}");
         let keys = [rule.as_str(), "optim.l2=0.01", "optim.clip=0.05", "optim.weight_decay=0.1"];
@@ -127,8 +128,9 @@ fn m10_other_rules_give_the_same_bits_at_any_number_of_ranks_and_division() {
 }
 
 /// With a rate this small, w ← w − η · clip(g + λ w): a strength so large that g is nothing beside it leaves the direction of the weights.
+/// Row M10.
 #[test]
-fn m10_the_penalty_is_of_all_weights_and_clipped_with_the_gradient() {
+fn the_penalty_is_of_all_weights_and_clipped_with_the_gradient() {
     libtorch::set_threads(1);
     let (strength, clip) = (1e6, 10.0);
     let keys = ["optim.kind=sgd", "optim.lr=0.01", "optim.clip=10", "optim.l2=1e6", "model.dropout=0"];
@@ -159,8 +161,9 @@ fn three_ranks_give_the_bits_of_one_where_blocks_are_subtrees() {
 
 /// A margin is reckoned from what a rank has: ranks speak as often as without one, and train what one rank trains. With plain gradient
 /// descent, equal weights after a step are equal gradients of states and words.
+/// Row S25.
 #[test]
-fn s25_a_margin_adds_no_call_between_ranks() {
+fn a_margin_adds_no_call_between_ranks() {
     let base = [
         "model.model_type=lstm",
         "model.vocab_size=50",

@@ -15,8 +15,9 @@ use super::{
 
 /// Every method, those that read the features of unlabelled nodes among them, from pickles as Python 2 writes them, one of whose nodes is in no
 /// matrix: to the bytes that the text beside them gives.
+/// Rows P1, P9, P13.
 #[test]
-fn p01_p09_p13_pickles_of_python_2_train_every_method_as_their_text_does() {
+fn pickles_of_python_2_train_every_method_as_their_text_does() {
     let published = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/planetoid");
     for variant in VARIANTS {
         let of = |name: &str| {
@@ -29,8 +30,9 @@ fn p01_p09_p13_pickles_of_python_2_train_every_method_as_their_text_does() {
 }
 
 /// A file of features that is missing is told of, and is no mistake where entities and relations have none.
+/// Row P19.
 #[test]
-fn p19_a_graph_without_features_is_told_of_where_they_would_be_read() {
+fn a_graph_without_features_is_told_of_where_they_would_be_read() {
     let place = tempfile::tempdir().unwrap();
     let data = write_graph(place.path(), as_it_is);
     let warnings = |variant: &str| -> Vec<String> {
@@ -59,8 +61,9 @@ fn p19_a_graph_without_features_is_told_of_where_they_would_be_read() {
 }
 
 /// Means over no edges would be no numbers.
+/// Row P13.
 #[test]
-fn p13_penalties_without_an_edge_are_refused() {
+fn penalties_without_an_edge_are_refused() {
     let place = tempfile::tempdir().unwrap();
     let data = write_graph(place.path(), as_it_is);
     // Nodes of one class apart: the last labelled one and the first tested one, of which training sees the first alone.
@@ -74,8 +77,9 @@ fn p13_penalties_without_an_edge_are_refused() {
 }
 
 /// Disjoint nodes, as many of each class as were asked for, and another split for another seed.
+/// Row P20.
 #[test]
-fn p20_splits_that_are_drawn_change_what_is_learnt() {
+fn splits_that_are_drawn_change_what_is_learnt() {
     let place = tempfile::tempdir().unwrap();
     let data = write_graph(place.path(), as_it_is);
     let of = |seed: &str| {
@@ -136,8 +140,9 @@ fn data_that_cannot_be_learnt_from_is_refused() {
 }
 
 /// Embeddings are of the nodes they were trained for, in their order; weights of features do for any graph.
+/// Row P9.
 #[test]
-fn p09_a_model_with_embeddings_takes_the_graph_of_its_training_alone() {
+fn a_model_with_embeddings_takes_the_graph_of_its_training_alone() {
     let [first, second] = [0, 1].map(|_| tempfile::tempdir().unwrap());
     let data = write_graph(first.path(), as_it_is);
     let other = write_graph(second.path(), |node, label, _| *label = if node == 50 { -1 } else { *label });
@@ -196,8 +201,9 @@ fn recall(predictor: &Predictor, nodes: &[u32], k: usize) -> f64 {
 }
 
 /// DIEL's protocol: splits that are given, and the recall of each class among the nodes of the highest probability, of all that no label is known of.
+/// Rows P16, P18.
 #[test]
-fn p16_p18_recall_over_splits_that_are_given_is_among_all_that_is_not_trained_on() {
+fn recall_over_splits_that_are_given_is_among_all_that_is_not_trained_on() {
     let place = tempfile::tempdir().unwrap();
     let data = write_graph(place.path(), as_it_is);
     for (number, train, test) in [(1, 0..9, 30..60), (2, 3..12, 60..66)] {

@@ -149,8 +149,9 @@ fn weights(run: &Path, name: &str) -> Vec<f32> {
         .collect()
 }
 
+/// Rows P7, P9.
 #[test]
-fn p07_p09_checkpoints_have_the_same_bytes_at_1_2_and_4_ranks() {
+fn checkpoints_have_the_same_bytes_at_1_2_and_4_ranks() {
     let place = tempfile::tempdir().unwrap();
     let data = write_graph(place.path(), as_it_is);
     for variant in VARIANTS {
@@ -169,8 +170,9 @@ fn p07_p09_checkpoints_have_the_same_bytes_at_1_2_and_4_ranks() {
 
 /// Small tables share a bucket and are updated as a whole; in a bucket of their own, row by row. Softmax contexts touch all rows of one of the two
 /// tables in some steps.
+/// Row P10.
 #[test]
-fn p10_tables_updated_by_rows_have_the_bytes_of_whole_updates() {
+fn tables_updated_by_rows_have_the_bytes_of_whole_updates() {
     let place = tempfile::tempdir().unwrap();
     let data = write_graph(place.path(), as_it_is);
     let graph = ["model.variant=graph", "model.contexts=negative", "model.negatives=3", "model.r2=0.5"];
@@ -215,8 +217,9 @@ fn steps_of_contexts_without_a_pair_leave_weights_finite() {
     }
 }
 
+/// Row P10.
 #[test]
-fn p10_a_run_stopped_at_every_step_ends_with_the_same_bytes() {
+fn a_run_stopped_at_every_step_ends_with_the_same_bytes() {
     let place = tempfile::tempdir().unwrap();
     let data = write_graph(place.path(), as_it_is);
     for variant in [VARIANTS[0], VARIANTS[2], VARIANTS[6]] {
@@ -234,8 +237,9 @@ fn p10_a_run_stopped_at_every_step_ends_with_the_same_bytes() {
 
 /// Whatever the labels of test nodes are, and inductively their features, training makes the same weights of it; transductively it reads
 /// features of test nodes no more than an inductive one does, as no step of contexts or labels asks for them.
+/// Rows P9, P20.
 #[test]
-fn p09_p20_training_reads_nothing_of_test_nodes() {
+fn training_reads_nothing_of_test_nodes() {
     let [one, two] = [0, 1].map(|_| tempfile::tempdir().unwrap());
     let data = write_graph(one.path(), as_it_is);
     let other = write_graph(two.path(), |node, label, row| {
@@ -262,8 +266,9 @@ fn p09_p20_training_reads_nothing_of_test_nodes() {
 }
 
 /// The features of the nodes that are neither labelled nor tested do enter where a penalty or contexts are paid for them.
+/// Rows P9, P13.
 #[test]
-fn p09_p13_training_reads_the_features_of_unlabelled_nodes() {
+fn training_reads_the_features_of_unlabelled_nodes() {
     let [one, two] = [0, 1].map(|_| tempfile::tempdir().unwrap());
     let data = write_graph(one.path(), as_it_is);
     let other = write_graph(two.path(), |node, _, row| {
@@ -283,8 +288,9 @@ fn p09_p13_training_reads_the_features_of_unlabelled_nodes() {
     }
 }
 
+/// Row P11.
 #[test]
-fn p11_a_classifier_of_embeddings_leaves_them_as_contexts_made_them() {
+fn a_classifier_of_embeddings_leaves_them_as_contexts_made_them() {
     let place = tempfile::tempdir().unwrap();
     let data = write_graph(place.path(), as_it_is);
     let [early, late] = ["train.steps=6", "train.steps=14"].map(|steps| {
@@ -297,8 +303,9 @@ fn p11_a_classifier_of_embeddings_leaves_them_as_contexts_made_them() {
 }
 
 /// With λ = 0 the penalty of outputs is no penalty: what is left is the linear softmax of the features, bit by bit.
+/// Row P13.
 #[test]
-fn p13_manifold_regularisation_without_weight_is_the_linear_softmax() {
+fn manifold_regularisation_without_weight_is_the_linear_softmax() {
     let place = tempfile::tempdir().unwrap();
     let data = write_graph(place.path(), as_it_is);
     let of = |overrides: &[&str]| {
@@ -321,8 +328,9 @@ fn p13_manifold_regularisation_without_weight_is_the_linear_softmax() {
 
 /// A difference along an edge costs its weight: weights of 4 and a λ of a quarter are weights of 1 and a λ of 1, bit by bit, as powers of two
 /// lose nothing. Weights that differ are other penalties.
+/// Row P13.
 #[test]
-fn p13_penalties_are_paid_by_the_weight_of_edges() {
+fn penalties_are_paid_by_the_weight_of_edges() {
     let place = tempfile::tempdir().unwrap();
     let data = write_graph(place.path(), as_it_is);
     let edges = fs::read_to_string(data.join("edges.txt")).unwrap();
@@ -349,8 +357,9 @@ fn p13_penalties_are_paid_by_the_weight_of_edges() {
 }
 
 /// Nodes of the graph and unseen rows are predicted alike, where both have the same features.
+/// Row P9.
 #[test]
-fn p09_unseen_nodes_are_predicted_by_their_features() {
+fn unseen_nodes_are_predicted_by_their_features() {
     let place = tempfile::tempdir().unwrap();
     let data = write_graph(place.path(), as_it_is);
     let run = tempfile::tempdir().unwrap();
@@ -376,8 +385,9 @@ fn p09_unseen_nodes_are_predicted_by_their_features() {
 }
 
 /// Communities are told apart by the graph and by features, and better than by guessing.
+/// Row P7.
 #[test]
-fn p07_communities_are_learnt() {
+fn communities_are_learnt() {
     let place = tempfile::tempdir().unwrap();
     let data = write_graph(place.path(), as_it_is);
     let accuracy = |overrides: &[&str]| {
@@ -400,8 +410,9 @@ fn p07_communities_are_learnt() {
 }
 
 /// Mean accuracies over three splits of the communities: features with the graph say more than features, and more than the graph.
+/// Rows P7, P9, P11, P12.
 #[test]
-fn p07_p09_p11_p12_methods_keep_their_order_on_communities() {
+fn methods_keep_their_order_on_communities() {
     let place = tempfile::tempdir().unwrap();
     let data = write_graph(place.path(), as_it_is);
     let walks =
@@ -438,8 +449,9 @@ fn p07_p09_p11_p12_methods_keep_their_order_on_communities() {
 }
 
 /// Of both tables, in double precision: a node may be an anchor twice, and a context with either sign.
+/// Row P4.
 #[test]
-fn p04_gradients_of_nodes_and_of_contexts_are_finite_differences() {
+fn gradients_of_nodes_and_of_contexts_are_finite_differences() {
     let table = |shift: f64| {
         let values: Vec<f64> = (0..15).map(|at| (shift + 1.7 * f64::from(at)).sin()).collect();
         Tensor::from_slice(&values).view([5, 3])
@@ -468,8 +480,9 @@ fn p04_gradients_of_nodes_and_of_contexts_are_finite_differences() {
 
 /// The text's own sampler and loop (Yang 2019, algorithms 2 and 3), with r1 as it is printed, five true pairs to a drawn one, and the other
 /// way round, five drawn ones to a true one: both learn communities.
+/// Row P8.
 #[test]
-fn p08_both_readings_of_r1_learn_communities() {
+fn both_readings_of_r1_learn_communities() {
     let place = tempfile::tempdir().unwrap();
     let data = write_graph(place.path(), as_it_is);
     let literal = [
@@ -502,8 +515,9 @@ fn p08_both_readings_of_r1_learn_communities() {
 
 /// Without features the transductive model is that of the graph alone, bit by bit, with its predictions: where rows hold nothing, and where no
 /// node has a row. One feature of one node is enough for a model that reads it.
+/// Row P19.
 #[test]
-fn p19_without_features_the_transductive_model_is_the_one_of_the_graph_alone() {
+fn without_features_the_transductive_model_is_the_one_of_the_graph_alone() {
     let places = [0, 1, 2].map(|_| tempfile::tempdir().unwrap());
     let zeros = write_graph(places[0].path(), |_, _, row| row.clear());
     let none = write_graph(places[1].path(), as_it_is);

@@ -31,8 +31,9 @@ fn within(accuracy: f64, low: f64, high: f64, what: &str) {
 }
 
 /// Accuracy of the last step on Cora, one seed of each: what a second program finds, with room for a seed.
+/// Rows P7, P11.
 #[test]
-fn p07_p11_cora_is_classified_as_well_as_by_a_second_program() {
+fn cora_is_classified_as_well_as_by_a_second_program() {
     let Some(cora) = published("cora") else { return };
     let of = |overrides: &[&str]| {
         let folder = tempfile::tempdir().unwrap();
@@ -43,8 +44,9 @@ fn p07_p11_cora_is_classified_as_well_as_by_a_second_program() {
 }
 
 /// The same of Citeseer, and of Planetoid-I on Cora.
+/// Rows P7, P9.
 #[test]
-fn p07_p09_citeseer_and_unseen_nodes_of_cora_are_classified_as_well_as_by_a_second_program() {
+fn citeseer_and_unseen_nodes_of_cora_are_classified_as_well_as_by_a_second_program() {
     let (Some(citeseer), Some(cora)) = (published("citeseer"), published("cora")) else { return };
     let of = |data: &Path, overrides: &[&str]| {
         let folder = tempfile::tempdir().unwrap();
@@ -68,9 +70,10 @@ const INDUCTIVE: [&str; 9] = [
 ];
 
 /// Means of three seeds, and the order of the methods: minutes.
+/// Rows P7, P9, P11.
 #[test]
 #[ignore = "minutes: make accuracies"]
-fn p07_p09_p11_three_seeds_of_each_method_are_within_the_bands_of_a_second_program() {
+fn three_seeds_of_each_method_are_within_the_bands_of_a_second_program() {
     let order = |found: &[f64], names: &str| assert!(found.is_sorted(), "{names}: {found:?}");
     let feat = ["model.variant=features", "train.steps=1500"];
     for (name, bands) in [
@@ -122,9 +125,10 @@ const GRAPH_EMBEDDING: [&str; 5] = [
 ];
 
 /// Means of three seeds with the settings of the table, and T above G above GraphEmb, as Yang 2019, table 3.6, has them: a minute or two.
+/// Rows P7, P11.
 #[test]
 #[ignore = "minutes: make accuracies"]
-fn p07_p11_three_seeds_with_the_settings_of_the_table_keep_its_order() {
+fn three_seeds_with_the_settings_of_the_table_keep_its_order() {
     let Some(cora) = published("cora") else { return };
     let graph = [&OF_THE_TABLE[..], &["model.variant=graph"]].concat();
     let methods: [(&str, &[&str], f64, f64); 3] = [
@@ -145,8 +149,9 @@ fn p07_p11_three_seeds_with_the_settings_of_the_table_keep_its_order() {
 }
 
 /// 59 test nodes of Cora are out of reach of any label, and count as class 0.
+/// Row P12.
 #[test]
-fn p12_labels_spread_over_cora() {
+fn labels_spread_over_cora() {
     let Some(cora) = published("cora") else { return };
     let folder = tempfile::tempdir().unwrap();
     let overrides = ["model.variant=label-propagation", "optim.lr=1", "train.steps=3000"];
@@ -155,8 +160,9 @@ fn p12_labels_spread_over_cora() {
 }
 
 /// The classes of Cora's test nodes lie further apart in the embedding that labels train too (Yang 2019, fig. 3.11).
+/// Rows P7, P17.
 #[test]
-fn p07_p17_classes_lie_further_apart_with_labels_than_without() {
+fn classes_lie_further_apart_with_labels_than_without() {
     let Some(cora) = published("cora") else { return };
     let of = |overrides: &[&str], low, high, what| {
         let folder = tempfile::tempdir().unwrap();

@@ -30,8 +30,9 @@ fn toy(folder: &Path, edges: &[Edge]) -> PathBuf {
 
 /// Clamped, each other node has the mean of its neighbours by weight: without weights f₁ = (1 + f₂)/2, f₂ = (1 + f₁ + f₃)/3, f₃ = f₂/2, so that
 /// `(D_UU − A_UU)⁻¹ A_UL Y_L` is 7/8, 3/4 and 3/8 of class 0; with them f₁ = (1 + 3 f₂)/4, f₂ = (2 + 3 f₁ + f₃)/6, f₃ = f₂/5.
+/// Row P12.
 #[test]
-fn p12_labels_spread_to_the_closed_form() {
+fn labels_spread_to_the_closed_form() {
     for (edges, expected, accuracy) in [
         (PLAIN, [1.0, 7.0 / 8.0, 3.0 / 4.0, 3.0 / 8.0, 0.0], 1.0),
         (WEIGHTED, [1.0, 59.0 / 71.0, 55.0 / 71.0, 11.0 / 71.0, 0.0], 1.0),
@@ -51,8 +52,9 @@ fn p12_labels_spread_to_the_closed_form() {
 }
 
 /// `(1 − α)(I − α S)⁻¹ Y` with S = D^(−1/2) A D^(−1/2), by the sum `Σ (α S)^k`.
+/// Row P21.
 #[test]
-fn p21_labels_spread_without_clamps_to_the_closed_form() {
+fn labels_spread_without_clamps_to_the_closed_form() {
     for edges in [PLAIN, WEIGHTED] {
         let place = tempfile::tempdir().unwrap();
         let data = toy(place.path(), &edges);
@@ -86,8 +88,9 @@ fn p21_labels_spread_without_clamps_to_the_closed_form() {
 }
 
 /// A node that no label reaches is of the class that most labelled nodes have.
+/// Row P12.
 #[test]
-fn p12_nodes_out_of_reach_are_of_the_most_frequent_class() {
+fn nodes_out_of_reach_are_of_the_most_frequent_class() {
     let place = tempfile::tempdir().unwrap();
     let data = toy(place.path(), &PLAIN);
     fs::write(data.join("edges.txt"), "0 1\n3 4\n").unwrap();

@@ -35,8 +35,9 @@ pub fn trained(dir: &Path, step: u64) -> (Vec<u8>, Vec<u8>, String) {
     (bytes, file(dir, step, "optimizer.safetensors"), state(dir, step)["networks"].to_string())
 }
 
+/// Row M11.
 #[test]
-fn m11_a_run_goes_on_from_its_best_evaluation_at_a_lower_rate() {
+fn a_run_goes_on_from_its_best_evaluation_at_a_lower_rate() {
     let run = folder();
     let rates = Cell::new([0.0; STEPS as usize + 1]);
     let mut on_event = |event: Event| {
@@ -69,8 +70,9 @@ fn m11_a_run_goes_on_from_its_best_evaluation_at_a_lower_rate() {
 }
 
 /// The best reported average is the model of the run before and after the way back, though averages begin anew.
+/// Rows M11, A11.
 #[test]
-fn m11_a11_the_best_average_outlives_the_way_back() {
+fn the_best_average_outlives_the_way_back() {
     let run = folder();
     let part = config(
         run.path(),
@@ -94,8 +96,9 @@ fn m11_a11_the_best_average_outlives_the_way_back() {
     assert_ne!(weight(7, "model"), weight(7, "training_weights"));
 }
 
+/// Row M11.
 #[test]
-fn m11_ranks_and_stops_change_no_byte_of_a_run_that_went_back() {
+fn ranks_and_stops_change_no_byte_of_a_run_that_went_back() {
     let expected = end(folder().path(), &keys(&[]), &[7, 13], 1);
     assert!(end(folder().path(), &keys(&[]), &[], 1) != expected);
     for ranks in [2, 4] {
@@ -113,8 +116,9 @@ fn m11_ranks_and_stops_change_no_byte_of_a_run_that_went_back() {
     }
 }
 
+/// Row M11.
 #[test]
-fn m11_before_its_first_evaluation_a_run_goes_back_to_its_start() {
+fn before_its_first_evaluation_a_run_goes_back_to_its_start() {
     let run = folder();
     let part = config(run.path(), &keys(&["train.stop_at=4"]));
     walk(&part, &[4], &Local, &|| false, &mut |_| {}).unwrap();
@@ -130,8 +134,9 @@ fn part_of(dir: &Path, stop: &str) -> segue_configs::Config {
     config(dir, &keys(&[stop]))
 }
 
+/// Row M11.
 #[test]
-fn m11_a_validation_loss_far_from_the_best_is_a_divergence() {
+fn a_validation_loss_far_from_the_best_is_a_divergence() {
     // The third evaluation is 0.6 above the second, which is the best.
     let losses = [3.0, 2.0, 2.6, 2.5];
     let go = |dir: &Path, more: &[&str]| {
@@ -171,8 +176,9 @@ fn m11_a_validation_loss_far_from_the_best_is_a_divergence() {
 }
 
 /// The long average stagnates at the second evaluation, and a worse one takes its place.
+/// Row M11.
 #[test]
-fn m11_a_run_diverges_by_its_trained_weights_and_not_by_an_average_that_gives_way() {
+fn a_run_diverges_by_its_trained_weights_and_not_by_an_average_that_gives_way() {
     let go = |dir: &Path, trained: f64| {
         // The trained weights, then the short average where it is another than the long one.
         let losses = [3.0, 1.0, trained, 2.0, 1.0, 3.0, 2.0, 1.9, 3.0, 2.0, 1.9];
@@ -202,8 +208,9 @@ fn m11_a_run_diverges_by_its_trained_weights_and_not_by_an_average_that_gives_wa
 }
 
 /// As on a disk that was full at that time. What stands in is kept as the best one would be.
+/// Row M11.
 #[test]
-fn m11_without_the_best_checkpoint_a_run_goes_on_from_the_one_before_or_as_it_is() {
+fn without_the_best_checkpoint_a_run_goes_on_from_the_one_before_or_as_it_is() {
     for (missing, from) in [(5..=5, 4), (0..=5, 6)] {
         let (run, intact) = (folder(), folder());
         for folder in [&run, &intact] {
@@ -229,8 +236,9 @@ fn m11_without_the_best_checkpoint_a_run_goes_on_from_the_one_before_or_as_it_is
 }
 
 /// Damage is no reason to end a run that would go on without that checkpoint.
+/// Row M11.
 #[test]
-fn m11_a_damaged_best_checkpoint_is_as_one_that_is_not_there_and_is_told_of() {
+fn a_damaged_best_checkpoint_is_as_one_that_is_not_there_and_is_told_of() {
     for (damaged, from, ranks) in [(&[5][..], 4, 1), (&[5], 4, 2), (&[0, 1, 2, 3, 4, 5], 6, 2)] {
         let (run, intact) = (folder(), folder());
         for folder in [&run, &intact] {
@@ -293,8 +301,9 @@ pub fn damage(dir: &Path, step: u64) {
     std::fs::write(path, bytes).unwrap();
 }
 
+/// Row M11.
 #[test]
-fn m11_a_best_evaluation_is_none_of_another_protocol() {
+fn a_best_evaluation_is_none_of_another_protocol() {
     let run = folder();
     walk(&part_of(run.path(), "train.stop_at=6"), &[], &Local, &|| false, &mut |_| {}).unwrap();
     let other = config(run.path(), &keys(&["eval.mem_len=3"]));

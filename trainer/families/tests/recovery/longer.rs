@@ -33,8 +33,9 @@ fn files(dir: &Path, step: u64) -> Vec<(String, Vec<u8>)> {
 }
 
 /// The last step of the shorter run is between two evaluations of the longer one, and is found better than anything before and after.
+/// Row A5.
 #[test]
-fn a05_a_two_tailed_run_made_longer_has_the_bytes_of_one_that_was_long() {
+fn a_two_tailed_run_made_longer_has_the_bytes_of_one_that_was_long() {
     let usual = |w: f64| (w - 1.0).abs();
     for (variant, best) in [("average.variant=extended", "trained"), ("average.variant=core", "short")] {
         let (long, grown) = (folder(), folder());

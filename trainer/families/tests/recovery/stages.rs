@@ -66,8 +66,9 @@ fn mean(a: f32, b: f32) -> f32 {
 }
 
 /// Rows A8 and S13: by one law the means that a trigger begins, and those of rounds, leave their first step out, or none does.
+/// Rows S13, A8.
 #[test]
-fn s13_a08_the_first_step_is_in_the_mean_of_no_stage_or_of_every_one() {
+fn the_first_step_is_in_the_mean_of_no_stage_or_of_every_one() {
     let run = folder();
     go(run.path(), 0, &["average.takes_first=true"], &Local, &mut |_| {});
     let dir = run.path();
@@ -86,8 +87,9 @@ fn s13_a08_the_first_step_is_in_the_mean_of_no_stage_or_of_every_one() {
 }
 
 /// Row A8: repeated averages, with the bytes of a run that ranks divide and stops interrupt.
+/// Row A8.
 #[test]
-fn a08_training_goes_on_from_repeated_averages() {
+fn training_goes_on_from_repeated_averages() {
     let with = |dir: &Path, more: &[&str], comm: &dyn Communicator| {
         let keys = ["average.start=3", "eval.every=5", "checkpoint.every=1"];
         let config = config(dir, &[&keys[..], more].concat());
@@ -124,8 +126,9 @@ fn a08_training_goes_on_from_repeated_averages() {
     }
 }
 
+/// Row S13.
 #[test]
-fn s13_a_stage_ends_where_its_average_stagnates_and_the_best_average_is_fine_tuned() {
+fn a_stage_ends_where_its_average_stagnates_and_the_best_average_is_fine_tuned() {
     let run = folder();
     let (mut rates, mut rows) = (vec![0.0; STEPS as usize + 1], Vec::<Value>::new());
     let outcome = go(run.path(), 0, &[], &Local, &mut |event| match event {
@@ -178,8 +181,9 @@ fn s13_a_stage_ends_where_its_average_stagnates_and_the_best_average_is_fine_tun
     assert_eq!(ends, [json!(1.45), json!(1.3), json!(1.2)]);
 }
 
+/// Row S13.
 #[test]
-fn s13_ranks_and_stops_change_no_byte_of_a_run_in_stages() {
+fn ranks_and_stops_change_no_byte_of_a_run_in_stages() {
     let run = folder();
     go(run.path(), 0, &[], &Local, &mut |_| {});
     let (expected, ended) = (tensors(run.path(), END), state(run.path(), END));
@@ -207,8 +211,9 @@ fn s13_ranks_and_stops_change_no_byte_of_a_run_in_stages() {
     }
 }
 
+/// Row S13.
 #[test]
-fn s13_without_the_best_checkpoint_a_round_begins_from_the_average_before() {
+fn without_the_best_checkpoint_a_round_begins_from_the_average_before() {
     let intact = folder();
     go(intact.path(), 0, &["train.stop_at=12"], &Local, &mut |_| {});
     assert_eq!(trained(intact.path(), 12), model(intact.path(), 10));

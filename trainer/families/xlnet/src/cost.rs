@@ -358,8 +358,9 @@ mod tests {
     }
 
     /// Counts of docs/book/src/contributing/expected-values.md, and the account of the Chinese release.
+    /// Row T26.
     #[test]
-    fn t26_sizes_are_the_published_ones() {
+    fn sizes_are_the_published_ones() {
         for (layers, d_model, heads, inner, count) in [
             (24, 1024, 16, 4096, 360_300_800),
             (12, 768, 12, 3072, 116_750_336),

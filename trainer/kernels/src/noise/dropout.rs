@@ -221,8 +221,9 @@ mod tests {
     }
 
     /// Row S10: one mask for all positions, another for each lane; one for all places of a word.
+    /// Row S10.
     #[test]
-    fn s10_masks_are_shared_over_positions_and_over_the_places_of_a_word() {
+    fn masks_are_shared_over_positions_and_over_the_places_of_a_word() {
         let ones = || Tensor::ones([3, 4, 100_000], (Kind::Float, Device::Cpu));
         let locked = locked_dropout(ones(), 0, 0.3, Some(&Noise::new(1)));
         assert!(locked.equal(&locked.narrow(0, 0, 1).expand_as(&locked)));

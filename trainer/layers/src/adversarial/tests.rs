@@ -52,8 +52,9 @@ fn differentiated(kind: Kind, adversary: Option<&Adversary>) -> (Nll, Tensor, Te
     (found, weight.grad(), hidden.grad())
 }
 
+/// Row S1.
 #[test]
-fn s01_loss_and_all_three_gradients_are_the_reference_numbers() {
+fn loss_and_all_three_gradients_are_the_reference_numbers() {
     use MarginGradient::{Delta, Full, Scalar};
     let of_words = [0.635782284, 0.171485923, -0.544037717, -0.252350836, -0.216258271, 0.136653167];
     let fully = [0.648347343, 0.234573586, -0.522851025, -0.226925278, -0.213059912, 0.112938725];
@@ -73,8 +74,9 @@ fn s01_loss_and_all_three_gradients_are_the_reference_numbers() {
     }
 }
 
+/// Row S1.
 #[test]
-fn s01_gradients_of_the_whole_margin_are_finite_differences() {
+fn gradients_of_the_whole_margin_are_finite_differences() {
     let (weight, hidden, targets) = small();
     let full = adversary(MarginGradient::Full);
     let loss = |weight: &Tensor, hidden: &Tensor| {
@@ -97,8 +99,9 @@ fn s01_gradients_of_the_whole_margin_are_finite_differences() {
     }
 }
 
+/// Row S1.
 #[test]
-fn s01_a_target_that_occurs_again_has_a_shift_of_its_own_each_time() {
+fn a_target_that_occurs_again_has_a_shift_of_its_own_each_time() {
     let (weight, hidden) = (filled(&[5, 3], 0.2, 0.9), filled(&[6, 3], 1.0, 1.1));
     let targets = Tensor::from_slice(&[2i64, 2, 0, 2, 4, 0]);
     let delta = adversary(MarginGradient::Delta);
@@ -111,8 +114,9 @@ fn s01_a_target_that_occurs_again_has_a_shift_of_its_own_each_time() {
 }
 
 /// None by default, and one who moves nothing where it is asked for, or where the scale has not risen: with the bits that there are without.
+/// Rows S1, S26.
 #[test]
-fn s01_s26_an_adversary_of_scale_nothing_changes_no_bit() {
+fn an_adversary_of_scale_nothing_changes_no_bit() {
     assert!(Adversary::of(&AdversarialConfig::default()).is_none());
     let always = Adversary::of(&AdversarialConfig { always: true, ..Default::default() }).unwrap();
     let mut later = adversary(MarginGradient::Delta);
@@ -135,8 +139,9 @@ fn s01_s26_an_adversary_of_scale_nothing_changes_no_bit() {
 }
 
 /// Two parts, of which one word comes three times: the gradients that automatic differentiation of the whole formula gives.
+/// Row S1.
 #[test]
-fn s01_what_margins_give_words_is_added_to_what_scores_give_them() {
+fn what_margins_give_words_is_added_to_what_scores_give_them() {
     let targets = Tensor::from_slice(&[2i64, 5, 2, 6, 0, 2, 3]);
     let leaf = |shape: &[i64], phase| filled(shape, phase, 0.9).set_requires_grad(true);
     let leaves = || [leaf(&[7, 4], 1.0), leaf(&[5, 4], 0.2), leaf(&[2, 4], 0.7)];
@@ -175,8 +180,9 @@ fn s01_what_margins_give_words_is_added_to_what_scores_give_them() {
 }
 
 /// The one gradient of the table's size that there is, is the one that scores make: what reaches the table lies where that was written.
+/// Row S1.
 #[test]
-fn s01_margins_make_no_gradient_of_the_tables_size() {
+fn margins_make_no_gradient_of_the_tables_size() {
     for kernels in [Kernels::Plain, Kernels::Fused] {
         let leaf = |x: Tensor| x.to_kind(Kind::Float).set_requires_grad(true);
         let (weight, hidden, targets) = small();
@@ -205,8 +211,9 @@ fn s01_margins_make_no_gradient_of_the_tables_size() {
 }
 
 /// The gate lets words move that point to the side of the state.
+/// Row S1.
 #[test]
-fn s01_the_gate_is_the_sign_of_the_product() {
+fn the_gate_is_the_sign_of_the_product() {
     let weight = Tensor::from_slice(&[1.0, 0.0, -1.0, 0.0]).view([2, 2]);
     let hidden = Tensor::from_slice(&[3.0, 4.0, 3.0, 4.0]).view([2, 2]);
     let gated = moving(AdversarialConfig { scale: 0.1, gate: true, ..Default::default() });
@@ -214,8 +221,9 @@ fn s01_the_gate_is_the_sign_of_the_product() {
     close(&margins(&gated, &hidden, &weight, &targets), &[0.5, 0.0], 1e-15);
 }
 
+/// Row S2.
 #[test]
-fn s02_both_rules_give_the_same_margin_for_the_same_distance() {
+fn both_rules_give_the_same_margin_for_the_same_distance() {
     let (weight, hidden, targets) = small();
     let relative = adversary(MarginGradient::Delta);
     let found = margins(&relative, &hidden, &weight, &targets);
@@ -229,8 +237,9 @@ fn s02_both_rules_give_the_same_margin_for_the_same_distance() {
     }
 }
 
+/// Row S2.
 #[test]
-fn s02_a_state_of_zeros_has_finite_gradients() {
+fn a_state_of_zeros_has_finite_gradients() {
     for gradient in [MarginGradient::Scalar, MarginGradient::Delta, MarginGradient::Full] {
         let (weight, _, targets) = small();
         let leaf = |x: Tensor| x.to_kind(Kind::Float).set_requires_grad(true);
@@ -244,8 +253,9 @@ fn s02_a_state_of_zeros_has_finite_gradients() {
 }
 
 /// Theorem 3.1: no shift of all words within half of the ball is worse, and the worst moves all of them.
+/// Row S3.
 #[test]
-fn s03_no_shift_within_the_ball_is_worse() {
+fn no_shift_within_the_ball_is_worse() {
     let (weight, hidden, _) = small();
     let (epsilon, target, h) = (0.3, 2, hidden.get(0));
     let probability = |weight: &Tensor| weight.matmul(&h).softmax(-1, None::<Kind>);
@@ -273,8 +283,9 @@ fn s03_no_shift_within_the_ball_is_worse() {
 }
 
 /// Two frequent words and a cluster of three: words move in the softmax where their row stands, the cluster's entry only where it is told to.
+/// Row S17.
 #[test]
-fn s17_words_of_a_split_softmax_move_where_their_rows_stand() {
+fn words_of_a_split_softmax_move_where_their_rows_stand() {
     let (weight, hidden, _) = small();
     let h = hidden.narrow(0, 0, 1);
     let cluster = || Cluster {

@@ -148,8 +148,9 @@ mod tests {
         centres.into_iter().map(feature).collect()
     }
 
+    /// Row X29.
     #[test]
-    fn x29_features_are_those_of_a_loop_over_words() {
+    fn features_are_those_of_a_loop_over_words() {
         let words = words();
         let features = kernel_features(&words, &segments(), LONGEST);
         for row in 0..3 {
@@ -162,8 +163,9 @@ mod tests {
         assert!((features.double_value(&[0, 0]) - 1e-10f64.ln()).abs() < 1e-9);
     }
 
+    /// Row X29.
     #[test]
-    fn x29_padding_changes_no_feature() {
+    fn padding_changes_no_feature() {
         let words = words();
         let padded = Tensor::cat(&[normals(&[3, 4, WIDTH], 1), words.shallow_clone()], 1);
         let more = Tensor::cat(&[Tensor::full([3, 4], 4, (Kind::Int64, tch::Device::Cpu)), segments()], 1);
@@ -187,8 +189,9 @@ mod tests {
     }
 
     /// Central differences; the loss is curved by tanh and by the kernels.
+    /// Row X29.
     #[test]
-    fn x29_gradients_are_those_of_finite_differences() {
+    fn gradients_are_those_of_finite_differences() {
         const STEP: f64 = 1e-5;
         let segments = segments().narrow(0, 0, 2);
         let (weight, words) = (normals(&[1, 11], 2), normals(&[2, 8, WIDTH], 0));
@@ -225,8 +228,9 @@ mod tests {
         assert!(largest > 1e-3, "{largest}");
     }
 
+    /// Row X29.
     #[test]
-    fn x29_pairs_lose_what_the_margin_misses() {
+    fn pairs_lose_what_the_margin_misses() {
         let losses = pair_losses(&Tensor::from_slice(&[0.5, -0.75, -0.25, 0.5]));
         assert_eq!(Vec::<f64>::try_from(losses).unwrap(), [0.0, 1.75]);
     }

@@ -237,8 +237,9 @@ mod tests {
         rows
     }
 
+    /// Row X25.
     #[test]
-    fn x25_beam_finds_the_most_probable_span() {
+    fn beam_finds_the_most_probable_span() {
         let (head, content) = head();
         let outside = Tensor::from_slice(&[0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0]).repeat([3, 1]);
         let beam = head.beam(&content, &Tensor::from_slice(&[6i64; 3]), Some(&outside), LENGTH, LENGTH);
@@ -262,8 +263,9 @@ mod tests {
     }
 
     /// Half of −log σ(±odds) on top of the loss of the span, with the odds that prediction has, whatever start is right.
+    /// Row X25.
     #[test]
-    fn x25_answerability_is_trained_as_it_is_predicted() {
+    fn answerability_is_trained_as_it_is_predicted() {
         let (head, content) = head();
         let cls = Tensor::from_slice(&[6i64; 3]);
         let outside = Tensor::from_slice(&[0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0]).repeat([3, 1]);

@@ -62,8 +62,9 @@ mod tests {
     use super::*;
     use tch::Kind;
 
+    /// Row X24.
     #[test]
-    fn x24_permuted_options_have_permuted_probabilities() {
+    fn permuted_options_have_permuted_probabilities() {
         let parameters = Parameters::initialise(SummaryHead::specs(&small(0.02), 1), 3, Kind::Double);
         let head = SummaryHead::new(&small(0.02), &parameters);
         let rows = Tensor::randn([8, 5, 8], (Kind::Double, tch::Device::Cpu));
@@ -80,8 +81,9 @@ mod tests {
         assert!(sums.iter().all(|sum| (sum - 1.0).abs() < 1e-12));
     }
 
+    /// Row X23.
     #[test]
-    fn x23_only_the_last_position_counts_and_errors_are_squared() {
+    fn only_the_last_position_counts_and_errors_are_squared() {
         let parameters = Parameters::initialise(SummaryHead::specs(&small(0.02), 1), 3, Kind::Double);
         let head = SummaryHead::new(&small(0.02), &parameters);
         let content = Tensor::randn([2, 5, 8], (Kind::Double, tch::Device::Cpu));

@@ -370,8 +370,9 @@ mod tests {
         }
     }
 
+    /// Row M1.
     #[test]
-    fn m01_fused_cells_are_those_of_double_precision() {
+    fn fused_cells_are_those_of_double_precision() {
         for gate in [InputGate::Plain, InputGate::Capped, InputGate::Tied] {
             let gates = if gate == InputGate::Tied { 3 } else { 4 };
             compare(&[gates, 1], |kernels, x| {
@@ -381,8 +382,9 @@ mod tests {
         }
     }
 
+    /// Rows M2, M4.
     #[test]
-    fn m02_m04_fused_gates_are_those_of_double_precision() {
+    fn fused_gates_are_those_of_double_precision() {
         compare(&[1, 1], |kernels, x| vec![scaled(kernels, &x[0], &x[1])]);
         compare(&[1, 1], |kernels, x| vec![output(kernels, &x[0], &x[1])]);
         compare(&[2], |kernels, x| vec![written(kernels, &x[0])]);
@@ -392,8 +394,9 @@ mod tests {
     }
 
     /// Where i is 1 − f, as of scores that are all 0, both have half of the gradient.
+    /// Row M1.
     #[test]
-    fn m01_ties_are_those_of_libtorch() {
+    fn ties_are_those_of_libtorch() {
         let gradients = |kernels| {
             let scores = Tensor::zeros([1, 4 * N], (Kind::Float, Device::Cpu));
             let scores =
@@ -428,8 +431,9 @@ mod tests {
     }
 
     /// What one step hands back is bounded however far scores lie out: a gradient that is beyond all bounds is a product over many steps.
+    /// Rows M1, M2.
     #[test]
-    fn m01_m02_slopes_stay_within_their_bounds_whatever_the_scores() {
+    fn slopes_stay_within_their_bounds_whatever_the_scores() {
         const SCORES: [f32; 9] = [-1e30, -100.0, -20.0, -3.0, 0.0, 3.0, 20.0, 100.0, 1e30];
         for score in SCORES {
             let [of_score, of_x] = Scaled.slopes([score, -0.8], [1.0]);

@@ -21,8 +21,9 @@ mod tests {
 
     use super::*;
 
+    /// Row S11.
     #[test]
-    fn s11_a_constant_state_is_slow_and_counts_by_its_square() {
+    fn a_constant_state_is_slow_and_counts_by_its_square() {
         let twos = Tensor::full([3, 5, 7], 2.0, (Kind::Double, Device::Cpu));
         assert_eq!((activation_penalty(&twos) * 2.0).double_value(&[]), 8.0);
         assert_eq!(slowness_penalty(&twos).unwrap().double_value(&[]), 0.0);
@@ -30,8 +31,9 @@ mod tests {
     }
 
     /// Two lanes of three positions: changes of 1, 2 and 3, 0.
+    /// Row S11.
     #[test]
-    fn s11_changes_are_those_between_neighbours_in_time() {
+    fn changes_are_those_between_neighbours_in_time() {
         let hidden = Tensor::from_slice(&[0.0, 1.0, 3.0, 5.0, 2.0, 2.0]).view([2, 3, 1]);
         assert_eq!(slowness_penalty(&hidden).unwrap().double_value(&[]), (1.0 + 4.0 + 9.0) / 4.0);
         assert_eq!(activation_penalty(&hidden).double_value(&[]), (1.0 + 9.0 + 25.0 + 4.0 + 4.0) / 6.0);

@@ -178,8 +178,9 @@ mod tests {
         weighed(&hidden, 0.37) + weighed(&last, 0.41)
     }
 
+    /// Row S16.
     #[test]
-    fn s16_gradients_are_those_of_finite_differences() {
+    fn gradients_are_those_of_finite_differences() {
         let [scores, cell] = leaves([3, 2, 2], Kind::Double).map(|leaf| leaf.set_requires_grad(true));
         total(Kernels::Plain, &scores, &cell).backward();
         const STEP: f64 = 1e-6;
@@ -198,8 +199,9 @@ mod tests {
     }
 
     /// Widths that are no multiple of what is computed side by side, one position, one lane.
+    /// Row S16.
     #[test]
-    fn s16_the_kernel_is_that_of_double_precision() {
+    fn the_kernel_is_that_of_double_precision() {
         for sizes in [[7, 3, 37], [1, 2, 16], [5, 1, 1]] {
             let of = |kernels, kind| {
                 let leaves = leaves(sizes, kind).map(|leaf| leaf.set_requires_grad(true));
@@ -217,8 +219,9 @@ mod tests {
         }
     }
 
+    /// Row S16.
     #[test]
-    fn s16_what_has_no_part_in_the_loss_has_no_gradient() {
+    fn what_has_no_part_in_the_loss_has_no_gradient() {
         for kernels in [Kernels::Fused, Kernels::Plain] {
             let gradients = |last: bool| {
                 let leaves = leaves([4, 2, 5], Kind::Float).map(|leaf| leaf.set_requires_grad(true));
@@ -232,8 +235,9 @@ mod tests {
         }
     }
 
+    /// Row S16.
     #[test]
-    fn s16_a_gradient_of_a_gradient_is_refused() {
+    fn a_gradient_of_a_gradient_is_refused() {
         segue_kernels::libtorch::assert_differentiable_once("a pooling recurrence", || {
             let leaves = leaves([3, 2, 5], Kind::Float).map(|leaf| leaf.set_requires_grad(true));
             let (hidden, last) = pool(Kernels::Fused, &leaves[0], &leaves[1]);

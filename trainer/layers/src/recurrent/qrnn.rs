@@ -69,8 +69,9 @@ mod tests {
         Tensor::zeros([1, width], (Kind::Double, Device::Cpu))
     }
 
+    /// Row S16.
     #[test]
-    fn s16_a_window_of_two_gives_the_reference_numbers() {
+    fn a_window_of_two_gives_the_reference_numbers() {
         let inputs: Vec<Tensor> = (0..3).map(|t| filled(&[1, 2], 0.3 + f64::from(t), 0.5)).collect();
         let cells = [[-0.086154013, 0.147153639], [0.149515707, 0.434835398], [0.401789861, 0.344347482]];
         let outputs = [[-0.037082392, 0.062164244], [0.053453042, 0.225098500], [0.184423441, 0.222794798]];
@@ -87,8 +88,9 @@ mod tests {
         }
     }
 
+    /// Row S16.
     #[test]
-    fn s16_two_half_windows_with_what_is_carried_are_one() {
+    fn two_half_windows_with_what_is_carried_are_one() {
         for window in [1, 2, 4] {
             let layer = Qrnn {
                 weight_x: filled(&[9, 2 * window], 0.4, 0.8),
@@ -110,8 +112,9 @@ mod tests {
     }
 
     /// The published kernel's c = f ⊙ z + (1 − f) ⊙ c' is ours with the rows of f turned.
+    /// Row S16.
     #[test]
-    fn s16_the_other_orientation_of_f_is_a_sign() {
+    fn the_other_orientation_of_f_is_a_sign() {
         let inputs = filled(&[3, 1, 2], 0.3, 0.5);
         let layer = reference();
         let start = || State { hidden: zeros(2), cell: zeros(2) };

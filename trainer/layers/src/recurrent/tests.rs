@@ -121,8 +121,9 @@ fn mogrified(cell: &dyn Cell) -> State {
     cell.unroll(ONE_BY_ONE).step(&x, &h, &cell_state(), None)
 }
 
+/// Row M1.
 #[test]
-fn m01_lstm_cells_give_the_reference_numbers() {
+fn lstm_cells_give_the_reference_numbers() {
     let plain = step(&lstm(InputGate::Plain), None);
     assert_near(&plain.cell, &[0.640662466, -0.063600188], PRINTED);
     assert_near(&plain.hidden, &[0.309360393, -0.028781536], PRINTED);
@@ -132,8 +133,9 @@ fn m01_lstm_cells_give_the_reference_numbers() {
 }
 
 /// i is 1 − f: the next c lies between c' and j.
+/// Row M1.
 #[test]
-fn m01_a_tied_input_gate_is_the_complement_of_the_forget_gate() {
+fn a_tied_input_gate_is_the_complement_of_the_forget_gate() {
     let cell = lstm(InputGate::Tied);
     let gates = cell.read(&input()) + hidden().matmul(&cell.weight_h.whole().transpose(0, 1));
     let (f, j) = (gates.narrow(1, 0, N).sigmoid(), gates.narrow(1, N, N).tanh());
@@ -142,8 +144,9 @@ fn m01_a_tied_input_gate_is_the_complement_of_the_forget_gate() {
     assert!(difference < 1e-15, "{difference:e}");
 }
 
+/// Row M1.
 #[test]
-fn m01_a_capped_cell_stays_within_one_and_a_plain_one_leaves_it() {
+fn a_capped_cell_stays_within_one_and_a_plain_one_leaves_it() {
     let wild = |gate| {
         let calm = lstm(gate);
         let wild = |matrix: &Matrix| Matrix::Whole(matrix.whole() * 20.0);
@@ -164,8 +167,9 @@ fn m01_a_capped_cell_stays_within_one_and_a_plain_one_leaves_it() {
     assert!(largest(InputGate::Plain) > 1.0);
 }
 
+/// Row M2.
 #[test]
-fn m02_mogrifiers_give_the_reference_numbers() {
+fn mogrifiers_give_the_reference_numbers() {
     let cases = [
         (1, 0, true, [0.3, -0.6], [0.45937803, -0.938059643, 0.246638392]),
         (2, 0, true, [0.288406106, -0.603756521], [0.45937803, -0.938059643, 0.246638392]),
@@ -185,8 +189,9 @@ fn m02_mogrifiers_give_the_reference_numbers() {
     assert!(mogrifier(0, 0, true).is_none());
 }
 
+/// Row M2.
 #[test]
-fn m02_gates_of_zero_change_nothing_and_none_changes_a_sign() {
+fn gates_of_zero_change_nothing_and_none_changes_a_sign() {
     let shape = MogrifierShape { rounds: 6, rank: 0, bias: true, zigzag: true };
     let closed = Parameters::initialise(shape.specs("", M, N, |_| Init::Zeros), 1, Kind::Double);
     let (h, x) = mogrify(&shape.build("", &closed).unwrap());
@@ -204,8 +209,9 @@ fn m02_gates_of_zero_change_nothing_and_none_changes_a_sign() {
 }
 
 /// Without the zigzag one round is the same, and the second already differs.
+/// Row M2.
 #[test]
-fn m02_the_zigzag_counts_from_the_second_gate_on() {
+fn the_zigzag_counts_from_the_second_gate_on() {
     let pair = |rounds| [true, false].map(|zigzag| mogrify(&mogrifier(rounds, 0, zigzag).unwrap()));
     let [with, without] = pair(1);
     assert!(with.1.equal(&without.1));
@@ -213,8 +219,9 @@ fn m02_the_zigzag_counts_from_the_second_gate_on() {
     assert!(!with.0.equal(&without.0));
 }
 
+/// Row M4.
 #[test]
-fn m04_the_rewired_lstm_gives_the_reference_numbers() {
+fn the_rewired_lstm_gives_the_reference_numbers() {
     let cell = rewired();
     let [f, i, _] = cell.unroll(AHEAD).gates(&cell.read(&input()), &hidden(), &cell_state(), None).unwrap();
     assert_near(&i, &[0.564131611, 0.616977815], PRINTED);
@@ -230,8 +237,9 @@ fn m04_the_rewired_lstm_gives_the_reference_numbers() {
     assert_near(&both.hidden, &[0.264191383, -0.011776776], PRINTED);
 }
 
+/// Row M4.
 #[test]
-fn m04_fifty_steps_of_a_layer_give_the_reference_numbers() {
+fn fifty_steps_of_a_layer_give_the_reference_numbers() {
     let layer = Recurrent::new(Box::new(rewired()), mogrifier(5, 0, true));
     let inputs: Vec<Tensor> = (0..50).map(|t| input() * f64::from(t).cos()).collect();
     let zeros = || Tensor::zeros([1, N], (Kind::Double, Device::Cpu));
@@ -263,8 +271,9 @@ fn gru() -> Gru {
     }
 }
 
+/// Row M24.
 #[test]
-fn m24_other_cells_give_the_reference_numbers() {
+fn other_cells_give_the_reference_numbers() {
     let (elman, gru) = (elman(), gru());
     assert_near(&step(&elman, None).hidden, &[0.155232168, 0.42562756], PRINTED);
     assert_near(&mogrified(&elman).hidden, &[0.175309497, 0.4369046], PRINTED);
@@ -273,8 +282,9 @@ fn m24_other_cells_give_the_reference_numbers() {
 }
 
 /// Cells and mogrifiers over a segment with our kernels and with libtorch's operations: outputs, states and gradients.
+/// Rows M1, M2, M3, M4, M24.
 #[test]
-fn m01_m02_m03_m04_m24_fused_layers_are_those_of_double_precision() {
+fn fused_layers_are_those_of_double_precision() {
     const WIDE: (i64, i64, i64, i64) = (7, 3, 37, 41);
     type Build = fn(&Parameters) -> Box<dyn Cell>;
     let (steps, lanes, m, n) = WIDE;

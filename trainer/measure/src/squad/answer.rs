@@ -99,8 +99,9 @@ fn is_space(c: char) -> bool {
 mod tests {
     use super::*;
 
+    /// Row X25.
     #[test]
-    fn x25_articles_go_where_they_are_whole_words() {
+    fn articles_go_where_they_are_whole_words() {
         for (answer, expected) in [
             ("An apple a day, the theatre.", "apple day theatre"),
             ("the—end", "—end"),
@@ -113,16 +114,18 @@ mod tests {
         }
     }
 
+    /// Row X25.
     #[test]
-    fn x25_overlap_of_words_by_hand() {
+    fn overlap_of_words_by_hand() {
         // Two of three words predicted, two of four there: 2 * (2/3) * (1/2) / (7/6).
         let score = f1("the red red brick house", "red brick the wall", Rules::V1);
         assert!((score - 4.0 / 7.0).abs() < 1e-15);
         assert_eq!(f1("red", "red red red", Rules::V2), 0.5);
     }
 
+    /// Row X25.
     #[test]
-    fn x25_answers_without_words_agree_in_the_second_version_alone() {
+    fn answers_without_words_agree_in_the_second_version_alone() {
         assert_eq!(f1("", "the", Rules::V2), 1.0);
         assert_eq!(f1("", "the", Rules::V1), 0.0);
         assert!(exact_match("", "the"));

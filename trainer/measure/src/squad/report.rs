@@ -157,8 +157,9 @@ mod tests {
         score(solutions, &predictions, &HashMap::new(), rules)
     }
 
+    /// Row X25.
     #[test]
-    fn x25_the_best_gold_answer_counts_and_silence_is_wrong() {
+    fn the_best_gold_answer_counts_and_silence_is_wrong() {
         let solutions = [
             Solution { id: "q1", answers: vec!["Denver Broncos", "the Broncos"] },
             Solution { id: "q2", answers: vec![] },

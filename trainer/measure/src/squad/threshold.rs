@@ -55,8 +55,9 @@ mod tests {
     }
 
     proptest! {
+        /// Row X25.
         #[test]
-        fn x25_threshold_search_equals_brute_force(scored in prop::collection::vec(question(), 1..40)) {
+        fn threshold_search_equals_brute_force(scored in prop::collection::vec(question(), 1..40)) {
             let at = |threshold: f64| {
                 let sum: f64 = scored
                     .iter()
@@ -74,8 +75,9 @@ mod tests {
         }
     }
 
+    /// Row X25.
     #[test]
-    fn x25_no_questions_have_no_threshold() {
+    fn no_questions_have_no_threshold() {
         assert_eq!(best_threshold(&[], |question| question.f1), None);
     }
 }

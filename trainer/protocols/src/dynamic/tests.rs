@@ -61,8 +61,9 @@ fn rms_divides_the_gradient_and_scales_the_decay() {
     close(&adapted(&rule, constants(0.0, 0.8, 0.5)), &[1.0 + 0.8 * 0.5, 2.0, 1.0], 1e-12);
 }
 
+/// Row M15.
 #[test]
-fn m15_an_update_is_the_reference_numbers() {
+fn an_update_is_the_reference_numbers() {
     let root = roots(&[&[0.3, -0.1, 0.02], &[0.1, 0.4, -0.05]]);
     close(&values(&root), &[0.223606798, 0.291547595, 0.038078866], 1e-9);
     let rule = Rule::Rms(GradientStatistics::new(vec![root], MeanOver::Values));
@@ -76,8 +77,9 @@ fn m15_an_update_is_the_reference_numbers() {
     close(&found, &[0.991095550, -1.989745258, 0.555826708], 1e-9);
 }
 
+/// Row M15.
 #[test]
-fn m15_a_decay_at_its_cap_leads_back_in_one_step_but_for_weights_without_a_gradient() {
+fn a_decay_at_its_cap_leads_back_in_one_step_but_for_weights_without_a_gradient() {
     let roots = [Tensor::from_slice(&[2.0, 0.0]), Tensor::from_slice(&[4.0])];
     for mean in [MeanOver::Values, MeanOver::Tensors] {
         let roots = roots.iter().map(Tensor::shallow_clone).collect();
@@ -107,8 +109,9 @@ fn of_sines(mean: MeanOver) -> GradientStatistics {
     GradientStatistics::new(vec![root(2, 0.1), root(1, 0.9)], mean)
 }
 
+/// Row S18.
 #[test]
-fn s18_updates_in_the_form_of_the_program_are_the_reference_numbers() {
+fn updates_in_the_form_of_the_program_are_the_reference_numbers() {
     let statistics = of_sines(MeanOver::Tensors);
     let roots: Vec<f64> = statistics.roots().iter().flat_map(values).collect();
     close(&roots, &[0.359322010, 0.352687649, 0.361285338], 1e-9);
@@ -132,8 +135,9 @@ fn s18_updates_in_the_form_of_the_program_are_the_reference_numbers() {
 }
 
 /// The older scaling written out: sums in the place of means, over batches and over tensors.
+/// Row S18.
 #[test]
-fn s18_constants_of_the_older_scaling_are_converted() {
+fn constants_of_the_older_scaling_are_converted() {
     let (eta, lambda, epsilon) = (0.02, 0.4, 0.001);
     let rule = Rule::Rms(of_sines(MeanOver::Tensors));
     let older: Vec<Vec<f64>> = [(2usize, 0.1), (1, 0.9)]
@@ -163,8 +167,9 @@ fn s18_constants_of_the_older_scaling_are_converted() {
     close(&found, &expected, 1e-12);
 }
 
+/// Row M15.
 #[test]
-fn m15_a_sum_over_the_segment_is_the_mean_times_its_targets() {
+fn a_sum_over_the_segment_is_the_mean_times_its_targets() {
     let losses = Tensor::from_slice(&[1.0, 2.0, 4.0, 0.5, 0.25, 0.25]).view([2, 3]);
     let of = |gradient: GradientOf| gradient.objective(&losses).double_value(&[]);
     // Two lanes of three targets: (7 + 1) / 2 and 8 / 6.

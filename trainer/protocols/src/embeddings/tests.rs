@@ -20,8 +20,9 @@ fn distance(one: &[f64], other: &[f64]) -> f64 {
     one.iter().zip(other).map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt()
 }
 
+/// Row S5.
 #[test]
-fn s05_nearest_distances_are_those_of_all_pairs() {
+fn nearest_distances_are_those_of_all_pairs() {
     let table = filled(300, 7);
     let rows = rows(&table);
     let found = nearest_distances(&table);
@@ -41,8 +42,9 @@ fn the_median_of_an_even_number_of_distances_lies_between_the_middle_two() {
 }
 
 /// More rows than a block has, among them one that comes again far from the first time.
+/// Row S5.
 #[test]
-fn s05_nearest_distances_look_beyond_their_own_block() {
+fn nearest_distances_look_beyond_their_own_block() {
     let words = BLOCK_COLUMNS + BLOCK_ROWS + 7;
     let table = Tensor::arange(words, (Kind::Double, Device::Cpu)).view([words, 1]) * 3.0;
     let _ = table.get(words - 1).fill_(0.5);
@@ -51,8 +53,9 @@ fn s05_nearest_distances_look_beyond_their_own_block() {
     assert!(found[2..words as usize - 1].iter().all(|distance| *distance == 3.0));
 }
 
+/// Row S5.
 #[test]
-fn s05_densities_integrate_to_one() {
+fn densities_integrate_to_one() {
     let integral = |density: &Density| -> f64 {
         let pairs = density.points.windows(2);
         pairs.map(|pair| (pair[1].0 - pair[0].0) * (pair[0].1 + pair[1].1) / 2.0).sum()
@@ -73,8 +76,9 @@ fn s05_densities_integrate_to_one() {
 }
 
 /// A diagonal, turned by reflections on both sides.
+/// Row S5.
 #[test]
-fn s05_singular_values_of_a_known_diagonal() {
+fn singular_values_of_a_known_diagonal() {
     let reflection = |size: i64| {
         let v = (Tensor::arange(size, (Kind::Double, Device::Cpu)) * 0.7 + 0.3).sin();
         let v = &v / v.norm();
@@ -95,8 +99,9 @@ fn s05_singular_values_of_a_known_diagonal() {
 }
 
 /// Φ of every word, pair by pair, over more rows and columns than a block has.
+/// Row S4.
 #[test]
-fn s04_energies_are_those_of_all_pairs() {
+fn energies_are_those_of_all_pairs() {
     let states = States { length: 1.7, scale: 0.2 };
     for table in [filled(300, 7), filled(BLOCK_ROWS + 3, 2)] {
         let rows = rows(&table);
@@ -120,8 +125,9 @@ fn s04_energies_are_those_of_all_pairs() {
 
 /// The ordering of theorem 3.4 in reference numbers: a moved word's probability, σ(Φ), and what the nearest word alone would let it have; it holds
 /// for 10,000 drawn states of every word, and two words with a state along their difference come to it.
+/// Row S4.
 #[test]
-fn s04_no_state_gives_a_moved_word_more_than_its_energy_says() {
+fn no_state_gives_a_moved_word_more_than_its_energy_says() {
     let sine = |shape: &[i64], phase: f64, scale: f64| {
         let count = shape.iter().product::<i64>();
         ((Tensor::arange(count, (Kind::Double, Device::Cpu)) * 1.3 + phase).sin() * scale).view(shape)
@@ -162,8 +168,9 @@ fn s04_no_state_gives_a_moved_word_more_than_its_energy_says() {
 }
 
 /// Corners of a square and its middle: the middle is √2 from its nearest neighbours and never the most probable, the corners stand √2 out.
+/// Row S4.
 #[test]
-fn s04_the_middle_of_a_square_does_not_stand_out_of_its_corners() {
+fn the_middle_of_a_square_does_not_stand_out_of_its_corners() {
     let table = Tensor::from_slice(&[1.0, 1.0, 1.0, -1.0, -1.0, 1.0, -1.0, -1.0, 0.0, 0.0]).view([5, 2]);
     let root = 2f64.sqrt();
     assert!(nearest_distances(&table).iter().all(|nearest| (nearest - root).abs() < 1e-15));
@@ -182,8 +189,9 @@ fn s04_the_middle_of_a_square_does_not_stand_out_of_its_corners() {
 }
 
 /// The margin by which a word can lead is this distance: no drawn state of length 1 gives more, the best one as much.
+/// Row S4.
 #[test]
-fn s04_the_distance_from_the_hull_is_the_largest_margin() {
+fn the_distance_from_the_hull_is_the_largest_margin() {
     let table = filled(30, 3);
     let places = Tensor::arange(20_000, (Kind::Double, Device::Cpu));
     let (around, up): (Tensor, Tensor) = (&places * 2.399_963, (&places + 0.5) * 1e-4 - 1.0);
@@ -272,8 +280,9 @@ fn trained(scale: f64, [train, valid, weights]: [u64; 3]) -> [f64; 4] {
 
 /// What an adversary does to a model of bigrams: it fits its text less and other text better, and its words lie farther apart and in all
 /// directions more alike (Wang, Gong and Liu 2019, figure 1).
+/// Row S6.
 #[test]
-fn s06_an_adversary_sets_words_apart_and_lowers_the_validation_loss() {
+fn an_adversary_sets_words_apart_and_lowers_the_validation_loss() {
     segue_kernels::libtorch::set_threads(1);
     for seeds in [[99, 4242, 5], [101, 5151, 5], [77, 999, 21]] {
         let [none, some, more] = [0.0, 0.05, 0.2].map(|scale| trained(scale, seeds));

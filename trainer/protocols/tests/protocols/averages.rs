@@ -147,8 +147,9 @@ fn dropped(train: &TokenStream, valid: &Batch) -> f64 {
 /// exponential average that ends best, which still remembers the start. Trained weights are found 0.05 nats behind. That it is below these early on too is
 /// not found here: while their loss falls fast no average is, and they are what is reported, 2.0312 nats. Row A8: a rate that drops, where somebody knew
 /// when, comes to no less than the average comes to without (Melis 2022, §3.6: 3.93 and 3.92 nats a word): found are 1.5354 and 1.5326 nats.
+/// Rows A8, A14.
 #[test]
-fn a08_a14_the_two_tailed_average_is_as_good_as_the_best_of_a_grid_and_so_at_any_time() {
+fn the_two_tailed_average_is_as_good_as_the_best_of_a_grid_and_so_at_any_time() {
     let Found { two_tailed: [early, end], trained: [early_raw, raw], tails, exponential, dropped } =
         compare();
     let ((start, tail), (decay, average)) = (least(&tails), least(&exponential[1]));
@@ -165,8 +166,9 @@ fn a08_a14_the_two_tailed_average_is_as_good_as_the_best_of_a_grid_and_so_at_any
 
 /// Row A9: the text that decides is as many tokens of the training split as there are to validate on, from its beginning, with the loss of a
 /// naive pass over them; a run tells it of each set of weights.
+/// Row A9.
 #[test]
-fn a09_the_beginning_of_the_training_split_decides_where_it_is_told_to() {
+fn the_beginning_of_the_training_split_decides_where_it_is_told_to() {
     libtorch::set_threads(1);
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);

@@ -43,8 +43,9 @@ fn files(run: &Path) -> BTreeMap<String, Vec<u8>> {
     found
 }
 
+/// Rows A6, A7.
 #[test]
-fn a06_a07_averages_have_the_same_bytes_at_any_number_of_ranks_divided_or_not() {
+fn averages_have_the_same_bytes_at_any_number_of_ranks_divided_or_not() {
     let folder = tempfile::tempdir().unwrap();
     let corpus = corpus(folder.path());
     for kind in KINDS {

@@ -42,8 +42,9 @@ fn weights(model: &LanguageModel) -> Vec<Tensor> {
 }
 
 /// Melis 2023, §2.2.2, on symbols of a source of which the model knows another spelling.
+/// Row M15.
 #[test]
-fn m15_a_model_adapts_to_a_source_whose_symbols_changed_and_is_itself_again() {
+fn a_model_adapts_to_a_source_whose_symbols_changed_and_is_itself_again() {
     let folder = tempfile::tempdir().unwrap();
     let known = stream(&folder, "known", &text(&symbols(100_000, 1), |_| false));
     let shifted = stream(&folder, "shifted", &text(&symbols(20_000, 2), |_| true));
@@ -82,8 +83,9 @@ fn on_shifted(network: &LstmConfig, (steps, lr): (u64, f64), length: usize) -> [
 }
 
 /// Networks of chapter 4 adapt, in short: the source is still new for most of these symbols.
+/// Row M15.
 #[test]
-fn m15_a_mogrifier_and_a_rewired_network_adapt_to_a_source_whose_symbols_changed() {
+fn a_mogrifier_and_a_rewired_network_adapt_to_a_source_whose_symbols_changed() {
     let [_, mogrifier, rewired, _] = networks();
     for (name, config) in [mogrifier, rewired] {
         let [fixed, adapted] = on_shifted(&config, (250, 0.01), 4000);
@@ -93,9 +95,10 @@ fn m15_a_mogrifier_and_a_rewired_network_adapt_to_a_source_whose_symbols_changed
 }
 
 /// All four to the end, as a second program has it: 2.85 nats, and 1.71 to 1.80 after 20,000 symbols.
+/// Row M15.
 #[test]
 #[ignore = "minutes: make adaptation"]
-fn m15_every_network_comes_below_two_nats_on_a_source_whose_symbols_changed() {
+fn every_network_comes_below_two_nats_on_a_source_whose_symbols_changed() {
     for (name, config) in networks() {
         let [fixed, adapted] = on_shifted(&config, (1500, 0.004), 20_000);
         println!("{name}: fixed {fixed:.3}, adapted {adapted:.3} nats");
@@ -104,8 +107,9 @@ fn m15_every_network_comes_below_two_nats_on_a_source_whose_symbols_changed() {
 }
 
 /// As Krause's program has it: segments of five, mean gradients, the mean over tensors; constants by a grid on another text.
+/// Row S18.
 #[test]
-fn s18_on_a_text_that_switches_between_two_sources_a_model_that_adapts_is_better() {
+fn on_a_text_that_switches_between_two_sources_a_model_that_adapts_is_better() {
     let folder = tempfile::tempdir().unwrap();
     let switching = |length, seed| text(&symbols(length, seed), |place| place / 1500 % 2 == 1);
     let known = stream(&folder, "known", &text(&symbols(50_000, 1), |_| false));
@@ -126,8 +130,9 @@ fn s18_on_a_text_that_switches_between_two_sources_a_model_that_adapts_is_better
     assert!(adapted < fixed - 0.005, "{losses:?}: fixed {fixed}, adapted {adapted}");
 }
 
+/// Row M15.
 #[test]
-fn m15_a_rate_of_nothing_is_the_static_evaluation_bit_for_bit() {
+fn a_rate_of_nothing_is_the_static_evaluation_bit_for_bit() {
     let folder = tempfile::tempdir().unwrap();
     let text = stream(&folder, "text", &text(&symbols(403, 1), |_| false));
     let model = fresh(&small(), Kind::Float);
@@ -147,8 +152,9 @@ fn m15_a_rate_of_nothing_is_the_static_evaluation_bit_for_bit() {
 }
 
 /// Each batch's gradient made lane by lane, from states that the lanes come to one by one.
+/// Row M15.
 #[test]
-fn m15_statistics_are_those_of_lanes_read_one_by_one() {
+fn statistics_are_those_of_lanes_read_one_by_one() {
     let folder = tempfile::tempdir().unwrap();
     let text = stream(&folder, "text", &text(&symbols(500, 1), |_| false));
     let config = LstmConfig { d_model: 8, tie_word_embeddings: true, ..small() };
@@ -184,8 +190,9 @@ fn m15_statistics_are_those_of_lanes_read_one_by_one() {
     }
 }
 
+/// Row M15.
 #[test]
-fn m15_ranks_share_batches_and_points_and_give_the_same_bits() {
+fn ranks_share_batches_and_points_and_give_the_same_bits() {
     let folder = tempfile::tempdir().unwrap();
     let text = text(&symbols(330, 1), |_| false);
     let name = std::sync::atomic::AtomicUsize::new(0);
@@ -212,8 +219,9 @@ fn m15_ranks_share_batches_and_points_and_give_the_same_bits() {
 const PASSES: Passes = Passes { count: 3, rates: 0.8, seed: 7 };
 
 /// Without adaptation it is Monte-Carlo dropout, and without dropout dynamic evaluation.
+/// Rows M14, M15.
 #[test]
-fn m14_m15_passes_that_adapt_are_both_protocols() {
+fn passes_that_adapt_are_both_protocols() {
     let folder = tempfile::tempdir().unwrap();
     let text = stream(&folder, "text", &text(&symbols(203, 1), |_| false));
     let model = fresh(&dropping(), Kind::Float);
@@ -236,8 +244,9 @@ fn m14_m15_passes_that_adapt_are_both_protocols() {
     assert_eq!(weights(&model), before);
 }
 
+/// Rows M14, M15.
 #[test]
-fn m14_m15_passes_that_adapt_have_the_same_bits_on_any_number_of_ranks() {
+fn passes_that_adapt_have_the_same_bits_on_any_number_of_ranks() {
     let folder = tempfile::tempdir().unwrap();
     let text = text(&symbols(120, 1), |_| false);
     let name = std::sync::atomic::AtomicUsize::new(0);
@@ -253,8 +262,9 @@ fn m14_m15_passes_that_adapt_have_the_same_bits_on_any_number_of_ranks() {
     assert_eq!(found.len(), 3);
 }
 
+/// Row M15.
 #[test]
-fn m15_weights_that_diverge_in_a_pass_leave_no_number_on_any_number_of_ranks() {
+fn weights_that_diverge_in_a_pass_leave_no_number_on_any_number_of_ranks() {
     let folder = tempfile::tempdir().unwrap();
     let text = text(&symbols(120, 1), |_| false);
     let name = std::sync::atomic::AtomicUsize::new(0);

@@ -13,8 +13,9 @@ fn tiny(cell: CellKind) -> LstmConfig {
 }
 
 /// By the equation that every LSTM obeys, h = o ⊙ tanh(c) and c = f ⊙ c' + gate ⊙ j: gates that are measured give the states that are carried.
+/// Row M22.
 #[test]
-fn m22_gates_are_those_that_make_the_state() {
+fn gates_are_those_that_make_the_state() {
     let ids = Tensor::from_slice(&[97i64, 98]).view([1, 2]);
     for (cell, gate) in [
         (CellKind::Lstm, InputGate::Capped),
@@ -49,8 +50,9 @@ fn m22_gates_are_those_that_make_the_state() {
     }
 }
 
+/// Row M22.
 #[test]
-fn m22_moments_of_gates_are_those_of_all_positions_on_any_number_of_ranks() {
+fn moments_of_gates_are_those_of_all_positions_on_any_number_of_ranks() {
     let folder = tempfile::tempdir().unwrap();
     let letters = text(&symbols(121, 1), |_| false);
     let name = std::sync::atomic::AtomicUsize::new(0);
@@ -82,8 +84,9 @@ fn m22_moments_of_gates_are_those_of_all_positions_on_any_number_of_ranks() {
     }
 }
 
+/// Row M22.
 #[test]
-fn m22_models_without_such_gates_say_so() {
+fn models_without_such_gates_say_so() {
     let folder = tempfile::tempdir().unwrap();
     let text = stream(&folder, "text", &text(&symbols(30, 1), |_| false));
     let model = fresh(&LstmConfig { mogrifier_rounds: 0, ..tiny(CellKind::Gru) }, Kind::Float);

@@ -34,8 +34,9 @@ fn losses(model: &LanguageModel, text: &TokenStream) -> Vec<f64> {
     token_losses(model, text, &walk(2, 1, 12), &Local, &mut Watch::new(&mut |_, _| {})).unwrap()
 }
 
+/// Row M14.
 #[test]
-fn m14_rates_of_nothing_are_the_evaluation_without_dropout() {
+fn rates_of_nothing_are_the_evaluation_without_dropout() {
     let folder = tempfile::tempdir().unwrap();
     let text = stream(&folder, "text", &text(&symbols(150, 1), |_| false));
     let mixed = LstmConfig { mixture: 2, ..dropping() };
@@ -56,8 +57,9 @@ fn m14_rates_of_nothing_are_the_evaluation_without_dropout() {
 }
 
 /// Each pass written out: its masks by their counters, its own state, and the mean of probabilities of each target.
+/// Row M14.
 #[test]
-fn m14_the_arithmetic_mean_is_that_of_passes_with_states_of_their_own() {
+fn the_arithmetic_mean_is_that_of_passes_with_states_of_their_own() {
     let folder = tempfile::tempdir().unwrap();
     let text = stream(&folder, "text", &text(&symbols(61, 1), |_| false));
     let model = fresh(&dropping(), Kind::Double);
@@ -89,8 +91,9 @@ fn m14_the_arithmetic_mean_is_that_of_passes_with_states_of_their_own() {
     assert!((found[2].loss - expected).abs() < 1e-12, "{found:?}, {expected}");
 }
 
+/// Row M14.
 #[test]
-fn m14_more_passes_predict_better_on_a_net_that_has_learned_its_text_by_heart() {
+fn more_passes_predict_better_on_a_net_that_has_learned_its_text_by_heart() {
     let folder = tempfile::tempdir().unwrap();
     let known = stream(&folder, "known", &text(&symbols(1200, 1), |_| false));
     let other = stream(&folder, "other", &text(&symbols(400, 2), |_| false));
@@ -103,8 +106,9 @@ fn m14_more_passes_predict_better_on_a_net_that_has_learned_its_text_by_heart() 
     assert_eq!(found.last().map(|point| point.passes), Some(20));
 }
 
+/// Row M14.
 #[test]
-fn m14_passes_have_the_same_bits_on_one_two_and_four_ranks() {
+fn passes_have_the_same_bits_on_one_two_and_four_ranks() {
     let folder = tempfile::tempdir().unwrap();
     let text = text(&symbols(120, 1), |_| false);
     let name = std::sync::atomic::AtomicUsize::new(0);

@@ -21,8 +21,9 @@ fn at(model: &mut LanguageModel, text: &TokenStream, temperature: f64) -> f64 {
     losses.iter().sum::<f64>() / losses.len() as f64
 }
 
+/// Row M14.
 #[test]
-fn m14_a_searched_temperature_is_never_worse_than_one_on_its_own_text() {
+fn a_searched_temperature_is_never_worse_than_one_on_its_own_text() {
     let folder = tempfile::tempdir().unwrap();
     let known = stream(&folder, "known", &text(&symbols(900, 1), |_| false));
     let other = stream(&folder, "other", &text(&symbols(600, 2), |_| false));
@@ -45,8 +46,9 @@ fn m14_a_searched_temperature_is_never_worse_than_one_on_its_own_text() {
 }
 
 /// τ multiplies all scores, biases too: within each expert, and in head and clusters. What ln P of a plain softmax becomes is ln softmax(τ ln P).
+/// Row M14.
 #[test]
-fn m14_a_temperature_acts_on_all_scores_and_predictions_stay_distributions() {
+fn a_temperature_acts_on_all_scores_and_predictions_stay_distributions() {
     let ids = Tensor::from_slice(&[97i64, 98, 99, 100, 101, 102]).view([1, 6]);
     let plain = LstmConfig { d_model: 8, ..small() };
     let narrow = LstmConfig { input_embedding_ratio: 0.5, ..plain.clone() };
@@ -83,8 +85,9 @@ fn evaluated(model: &LanguageModel, text: &TokenStream, lanes: usize) -> Evaluat
     evaluate(model, text, options, &Local, &mut Watch::new(&mut |_, _| {})).unwrap()
 }
 
+/// Row S19.
 #[test]
-fn s19_a_uniform_model_has_the_perplexity_of_its_vocabulary() {
+fn a_uniform_model_has_the_perplexity_of_its_vocabulary() {
     let folder = tempfile::tempdir().unwrap();
     // "the cat", end of line, and so on: every byte is a token, each line has one that ends it.
     let lines = b"the cat sat\non the mat\n".repeat(30);
@@ -152,8 +155,9 @@ fn m8_bits_are_divided_by_the_symbols_that_are_predicted() {
     }
 }
 
+/// Row M14.
 #[test]
-fn m14_losses_of_tokens_add_up_to_the_evaluation_on_any_number_of_ranks() {
+fn losses_of_tokens_add_up_to_the_evaluation_on_any_number_of_ranks() {
     let folder = tempfile::tempdir().unwrap();
     let text = text(&symbols(203, 1), |_| false);
     let name = std::sync::atomic::AtomicUsize::new(0);

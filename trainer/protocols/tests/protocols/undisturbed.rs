@@ -120,8 +120,9 @@ fn train(corpus: &str, keys: &[&str], ranks: usize) -> (Trained, usize) {
     (Trained { steps, weights, files: files.collect() }, evaluated)
 }
 
+/// Row A4.
 #[test]
-fn a04_runs_have_the_same_bits_with_and_without_evaluations_of_averages() {
+fn runs_have_the_same_bits_with_and_without_evaluations_of_averages() {
     let folder = tempfile::tempdir().unwrap();
     let corpus = corpus(folder.path());
     // With keys of averages and of ranks, and as many evaluations at least.

@@ -112,8 +112,9 @@ mod tests {
     use super::*;
 
     /// Melis 2023, table 2.6: the length of segments is searched with the other constants; each length once, as its statistics cost a pass.
+    /// Row M15.
     #[test]
-    fn m15_a_grid_has_every_combination_with_lengths_of_segments_too() {
+    fn a_grid_has_every_combination_with_lengths_of_segments_too() {
         let given =
             DynamicOptions { lr: 1.0, decay: 0.5, epsilon: 0.25, segment: 64, gradient: GradientOf::Sum };
         let grid = Grid { lr: vec![1.0, 2.0], segment: vec![20, 5, 5], ..Grid::default() };

@@ -7,8 +7,9 @@ fn sized(vocab_size: usize, parameters: usize, config: LstmConfig) -> (usize, us
 }
 
 /// Melis 2023, appendix 2.A: models as large as their budgets allow.
+/// Row M7.
 #[test]
-fn m07_budgets_give_the_sizes_of_the_published_models() {
+fn budgets_give_the_sizes_of_the_published_models() {
     let plain = LstmConfig::default();
     let mogrifier =
         |rounds, rank| LstmConfig { mogrifier_rounds: rounds, mogrifier_rank: rank, ..plain.clone() };
@@ -43,8 +44,9 @@ fn m07_budgets_give_the_sizes_of_the_published_models() {
 }
 
 /// Between 370 and 400 the projection to the embeddings is too much; at 400 there is none.
+/// Row M7.
 #[test]
-fn m07_a_width_without_a_projection_is_found() {
+fn a_width_without_a_projection_is_found() {
     let config = LstmConfig { d_embed: 400, n_layer: 1, ..LstmConfig::default() };
     for (budget, narrowest, widest) in [(5_300_000, 400, 400), (5_290_000, 1, 399)] {
         let (found, embedding, count) = sized(10_000, budget, config.clone());
@@ -82,8 +84,9 @@ fn what_a_model_has_no_place_for_is_refused() {
 }
 
 /// What each variant of an LSTM of widths m and n has more or less, by hand, and that budgets count it.
+/// Row M3.
 #[test]
-fn m03_variants_have_their_parameters() {
+fn variants_have_their_parameters() {
     let config = || LstmConfig { vocab_size: 11, d_model: 8, d_embed: 5, n_layer: 2, ..Default::default() };
     // Two layers, of m = 5 and of m = 8, with n = 8; gates of 4 n.
     let plain = 4 * 8 * (5 + 8 + 1) + 4 * 8 * (8 + 8 + 1);
@@ -116,8 +119,9 @@ fn m03_variants_have_their_parameters() {
     assert!(of_ranked(1890).2 > 24_000_000);
 }
 
+/// Row M3.
 #[test]
-fn m03_variants_of_other_cells_are_refused() {
+fn variants_of_other_cells_are_refused() {
     let refused = |config: LstmConfig, key: &str| {
         let message = config.check().unwrap_err().to_string();
         assert!(message.contains(&format!("`{key}`")), "{message}");
@@ -139,8 +143,9 @@ fn m03_variants_of_other_cells_are_refused() {
 }
 
 /// Melis 2023, §4.1: 7 n² + 4 n of a rewired cell whose input is as wide as its state, 8 n² + 4 n of an LSTM.
+/// Row M4.
 #[test]
-fn m04_a_rewired_cell_is_smaller_than_an_lstm() {
+fn a_rewired_cell_is_smaller_than_an_lstm() {
     let count = |cell| {
         let config = LstmConfig { d_model: 13, cell, ..Default::default() };
         parameters::layer_specs(&config, 1, "").iter().map(ParameterSpec::numel).sum::<usize>()
@@ -148,8 +153,9 @@ fn m04_a_rewired_cell_is_smaller_than_an_lstm() {
     assert_eq!((count(CellKind::Rewired), count(CellKind::Lstm)), (7 * 169 + 4 * 13, 8 * 169 + 4 * 13));
 }
 
+/// Row M7.
 #[test]
-fn m07_a_budget_that_no_width_meets_is_refused() {
+fn a_budget_that_no_width_meets_is_refused() {
     let mut config = LstmConfig { parameters: 10, ..Default::default() };
     let message = config.set_vocabulary(100, None).unwrap_err().to_string();
     assert!(message.contains("model.parameters") && message.contains("100 words"), "{message}");
@@ -170,8 +176,9 @@ fn awd(d_embed: usize, d_model: usize, d_last: usize) -> LstmConfig {
 }
 
 /// Merity et al. 2018, Yang et al. 2018: every value of the published shapes, tied tables once.
+/// Row S14.
 #[test]
-fn s14_models_of_published_shapes_have_their_parameters() {
+fn models_of_published_shapes_have_their_parameters() {
     let mixed = |config| LstmConfig { mixture: 15, ..config };
     let qrnn = LstmConfig {
         cell: CellKind::Qrnn,
@@ -194,8 +201,9 @@ fn s14_models_of_published_shapes_have_their_parameters() {
 }
 
 /// Where the last layer's width is not that of the embeddings, states are projected, as by a ratio.
+/// Row S14.
 #[test]
-fn s14_widths_that_differ_are_projected() {
+fn widths_that_differ_are_projected() {
     let tiny = |d_last| LstmConfig { vocab_size: 11, d_embed: 3, d_model: 8, d_last, ..awd(3, 8, d_last) };
     assert!(!tiny(3).projects() && tiny(5).projects() && tiny(0).projects());
     assert_eq!(
@@ -209,8 +217,9 @@ fn s14_widths_that_differ_are_projected() {
 }
 
 /// Merity et al. 2018: words in ±0.1, layers in ±1/√n, biases of words 0.
+/// Row S14.
 #[test]
-fn s14_uniform_values_start_within_their_bounds() {
+fn uniform_values_start_within_their_bounds() {
     let config = LstmConfig { vocab_size: 11, init: InitKind::Uniform, ..awd(4, 9, 4) };
     for spec in parameters::specs(&config) {
         let expected = match spec.name.as_str() {
@@ -223,8 +232,9 @@ fn s14_uniform_values_start_within_their_bounds() {
     }
 }
 
+/// Rows S9, S16.
 #[test]
-fn s09_s16_what_other_layers_have_no_place_for_is_refused() {
+fn what_other_layers_have_no_place_for_is_refused() {
     let refused = |config: LstmConfig, key: &str| {
         let message = config.check().unwrap_err().to_string();
         assert!(message.contains(&format!("`{key}`")), "{message}");

@@ -38,16 +38,18 @@ fn difference(one: &Tensor, other: &Tensor) -> f64 {
 }
 
 /// Melis 2023, §4.1: for two layers both wirings are the same network, and for three they are not.
+/// Row M6.
 #[test]
-fn m06_wirings_agree_for_two_layers_alone() {
+fn wirings_agree_for_two_layers_alone() {
     let wired = |n_layer, wiring| hidden(&LstmConfig { n_layer, wiring, ..small() });
     assert!(difference(&wired(2, Wiring::Skip), &wired(2, Wiring::Residual)) < 1e-12);
     assert!(difference(&wired(3, Wiring::Skip), &wired(3, Wiring::Residual)) > 1e-3);
 }
 
 /// The embedding is no part of the sum of layers: where these give nothing, words have the probabilities of their biases.
+/// Row M6.
 #[test]
-fn m06_layers_that_give_nothing_leave_the_biases() {
+fn layers_that_give_nothing_leave_the_biases() {
     let config = small();
     let parameters = parameters(&config);
     tch::no_grad(|| {
@@ -67,8 +69,9 @@ fn m06_layers_that_give_nothing_leave_the_biases() {
 }
 
 /// −ln P by targets is what the probabilities of all words say, which add up to 1.
+/// Row M6.
 #[test]
-fn m06_losses_are_those_of_probabilities() {
+fn losses_are_those_of_probabilities() {
     let configs = [
         small(),
         LstmConfig { mixture: 2, ..small() },
@@ -88,8 +91,9 @@ fn m06_losses_are_those_of_probabilities() {
 }
 
 /// Reference numbers of two softmaxes with weights softmax(0.4, −0.2) over three words.
+/// Row M6.
 #[test]
-fn m06_a_mixture_of_softmaxes_gives_the_reference_numbers() {
+fn a_mixture_of_softmaxes_gives_the_reference_numbers() {
     let row = |values: &[f64]| Tensor::from_slice(values);
     // At an inverse temperature of 0.9.
     let scores = Tensor::stack(&[row(&[2.0, 0.5, -1.0]), row(&[-0.5, 1.0, 0.0])], 0) * 0.9;
@@ -100,8 +104,9 @@ fn m06_a_mixture_of_softmaxes_gives_the_reference_numbers() {
 }
 
 /// A segment read at once, or in pieces with the state between them.
+/// Row M8.
 #[test]
-fn m08_a_carried_state_makes_pieces_a_whole() {
+fn a_carried_state_makes_pieces_a_whole() {
     let mogrified = |cell| LstmConfig { cell, mogrifier_rounds: 2, ..small() };
     let kinds = [CellKind::Lstm, CellKind::Mlstm, CellKind::Rewired, CellKind::Gru, CellKind::Elman];
     for config in kinds.map(mogrified).into_iter().chain(cells::variants()) {
@@ -122,8 +127,9 @@ fn m08_a_carried_state_makes_pieces_a_whole() {
 }
 
 /// The mask of the state is one for all positions of a segment, another for each lane, each layer and each segment; without noise there is none.
+/// Row M5.
 #[test]
-fn m05_the_mask_of_the_state_is_drawn_once_a_segment() {
+fn the_mask_of_the_state_is_drawn_once_a_segment() {
     let config = LstmConfig { state_dropout: 0.5, d_model: 512, ..small() };
     let model = model(&config);
     let state = Tensor::zeros([2, 512], (Kind::Double, Device::Cpu));
@@ -141,8 +147,9 @@ fn m05_the_mask_of_the_state_is_drawn_once_a_segment() {
 
 /// Two layers and every kind of dropout, against cells stepped one by one: masks of input and layers are drawn for each position, that of the
 /// state once for each layer, and what is carried is not masked.
+/// Row M5.
 #[test]
-fn m05_dropout_acts_where_the_equations_have_it() {
+fn dropout_acts_where_the_equations_have_it() {
     for wiring in [Wiring::Skip, Wiring::Residual] {
         let rates = if wiring == Wiring::Skip { (0.3, 0.0) } else { (0.0, 0.3) };
         let config = LstmConfig {
@@ -188,8 +195,9 @@ fn m05_dropout_acts_where_the_equations_have_it() {
 }
 
 /// With nothing to drop, noise changes no bit.
+/// Row M5.
 #[test]
-fn m05_rates_of_zero_change_no_bit() {
+fn rates_of_zero_change_no_bit() {
     let model = model(&LstmConfig { mogrifier_rounds: 2, ..small() });
     let (ids, memory) = (ids(2, 9), model.memory_start(2));
     let [with, without] = [Some(&Noise::new(1)), None].map(|noise| {
@@ -200,8 +208,9 @@ fn m05_rates_of_zero_change_no_bit() {
 }
 
 /// A tied table's gradient is the sum of those of its two uses.
+/// Row M6.
 #[test]
-fn m06_a_tied_table_gets_the_gradients_of_both_uses() {
+fn a_tied_table_gets_the_gradients_of_both_uses() {
     let gradients = |tie_word_embeddings| {
         let config = LstmConfig { tie_word_embeddings, ..small() };
         let mut parameters = parameters(&config);

@@ -67,8 +67,9 @@ fn sampled(samples: usize) -> ObjectiveConfig {
 }
 
 /// Melis 2023, §4.3: probabilities (0.7, 0.2, 0.1), (0.1, 0.6, 0.3) and (0.4, 0.4, 0.2) of three masks.
+/// Row M9.
 #[test]
-fn m09_several_samples_give_the_reference_numbers() {
+fn several_samples_give_the_reference_numbers() {
     let probabilities = [0.7, 0.2, 0.1, 0.1, 0.6, 0.3, 0.4, 0.4, 0.2];
     let nll = -Tensor::from_slice(&probabilities).view([1, 3, 3]).log();
     let nll = nll.set_requires_grad(true);
@@ -78,8 +79,9 @@ fn m09_several_samples_give_the_reference_numbers() {
     close(&nll.grad().select(2, 0), &[0.583333333, 0.083333333, 0.333333333], 1e-9);
 }
 
+/// Row M9.
 #[test]
-fn m09_samples_without_dropout_are_one_sample() {
+fn samples_without_dropout_are_one_sample() {
     for config in [small(), LstmConfig { mixture: 2, ..small() }] {
         let [(one, of_one), (three, of_three)] = [1, 3].map(|samples| {
             let model = trained(&config, sampled(samples));
@@ -94,8 +96,9 @@ fn m09_samples_without_dropout_are_one_sample() {
 }
 
 /// Samples of a lane go on from states of their own, and see masks of their own.
+/// Row M9.
 #[test]
-fn m09_every_sample_has_a_trajectory_of_its_own() {
+fn every_sample_has_a_trajectory_of_its_own() {
     let config = LstmConfig { state_dropout: 0.5, input_dropout: 0.3, ..small() };
     let model = trained(&config, sampled(2));
     let first = model.loss(&batch(2, 9), &model.model.memory_start(2), Some(&Noise::new(1)));
@@ -113,8 +116,9 @@ fn m09_every_sample_has_a_trajectory_of_its_own() {
 }
 
 /// Jensen's inequality: over the same draws, the mean over groups of them falls as groups grow.
+/// Row M9.
 #[test]
-fn m09_more_samples_lower_the_loss() {
+fn more_samples_lower_the_loss() {
     const DRAWS: i64 = 64;
     let config = LstmConfig { input_dropout: 0.4, state_dropout: 0.4, output_dropout: 0.4, ..small() };
     let model = trained(&config, sampled(DRAWS as usize));
@@ -131,8 +135,9 @@ fn m09_more_samples_lower_the_loss() {
     close(&whole.sum, &[losses[4] * 9.0], 1e-11);
 }
 
+/// Row M9.
 #[test]
-fn m09_micro_batches_add_up_to_the_batch() {
+fn micro_batches_add_up_to_the_batch() {
     let objective = || ObjectiveConfig { loss_over: LossOver::Lanes, ..sampled(2) };
     let model = trained(&small(), objective());
     let whole = batch(4, 9);
@@ -149,8 +154,9 @@ fn m09_micro_batches_add_up_to_the_batch() {
 }
 
 /// Divided by lanes, a loss has the gradients of a sum over the steps of a segment, and is reported as before.
+/// Row M9.
 #[test]
-fn m09_a_loss_over_lanes_grows_with_the_segment() {
+fn a_loss_over_lanes_grows_with_the_segment() {
     let of = |loss_over| {
         let model = trained(&small(), ObjectiveConfig { loss_over, ..Default::default() });
         differentiated(&model, &batch(2, 9), None)
@@ -162,8 +168,9 @@ fn m09_a_loss_over_lanes_grows_with_the_segment() {
 }
 
 /// Reference numbers of two softmaxes over five words, in each of which the target moves.
+/// Row S15.
 #[test]
-fn s15_each_softmax_of_a_mixture_has_a_margin_of_its_own() {
+fn each_softmax_of_a_mixture_has_a_margin_of_its_own() {
     let config = LstmConfig {
         vocab_size: 5,
         d_model: 4,
@@ -195,8 +202,9 @@ fn s15_each_softmax_of_a_mixture_has_a_margin_of_its_own() {
 }
 
 /// Reference numbers of one softmax, and of two softmaxes of which a temperature sharpens each and leaves the prior alone.
+/// Row M14.
 #[test]
-fn m14_temperatures_give_the_reference_numbers() {
+fn temperatures_give_the_reference_numbers() {
     let log_probs = |config: LstmConfig, values: &[(&str, &[f64])], temperature: f64| {
         let parameters = Parameters::initialise(specs(&config), 5, Kind::Double);
         tch::no_grad(|| parameters.tensors().iter().for_each(|tensor| drop(tensor.shallow_clone().zero_())));
@@ -263,8 +271,9 @@ fn m6_s15_a_mixture_of_one_is_a_softmax_over_its_layer_with_tanh() {
 
 /// In every batch what the adversary makes of the loss is above it, and with a scale of nothing it is the loss; several samples and a split softmax
 /// have theirs too.
+/// Row S27.
 #[test]
-fn s27_an_adversary_raises_the_loss_of_every_batch() {
+fn an_adversary_raises_the_loss_of_every_batch() {
     let split = LstmConfig { cutoffs: vec![5], ..small() };
     let mixed = LstmConfig { mixture: 2, ..small() };
     for config in [small(), split, mixed] {
@@ -293,8 +302,9 @@ fn s27_an_adversary_raises_the_loss_of_every_batch() {
 
 /// An adversary of scale 0, and one whose scale has fallen to 0, leave a mixture the bits that it has without one: what is reported, what is trained
 /// and the gradient of every parameter, with dropout and several samples.
+/// Rows S15, S26.
 #[test]
-fn s15_s26_an_adversary_that_moves_nothing_changes_no_bit_of_a_mixture() {
+fn an_adversary_that_moves_nothing_changes_no_bit_of_a_mixture() {
     let config = LstmConfig { mixture: 3, output_dropout: 0.3, projection_dropout: 0.2, ..small() };
     let bits = |tensor: &Tensor| {
         let values = Vec::<f64>::try_from(tensor.detach().reshape([-1]).to_kind(Kind::Double)).unwrap();
@@ -332,8 +342,9 @@ fn s15_s26_an_adversary_that_moves_nothing_changes_no_bit_of_a_mixture() {
 }
 
 /// The ball of a step follows from its number: a segment costs what it costs with that scale alone.
+/// Row S2.
 #[test]
-fn s02_the_scale_follows_the_step() {
+fn the_scale_follows_the_step() {
     let changing = AdversarialConfig { scale: 0.4, warmup: 4, fall: Fall::Linear, ..Default::default() };
     let against = |model: &LanguageModel| {
         let (loss, _) = differentiated(model, &batch(2, 9), None);
@@ -356,8 +367,9 @@ fn s02_the_scale_follows_the_step() {
 }
 
 /// Trained against an adversary, a model reports the loss of its words as they are, and is evaluated by it.
+/// Row S1.
 #[test]
-fn s01_what_is_reported_and_evaluated_knows_no_adversary() {
+fn what_is_reported_and_evaluated_knows_no_adversary() {
     for config in [
         small(),
         LstmConfig { mixture: 2, ..small() },
@@ -379,8 +391,9 @@ fn s01_what_is_reported_and_evaluated_knows_no_adversary() {
     }
 }
 
+/// Row S7.
 #[test]
-fn s07_the_cosines_of_output_vectors_weigh_as_much_as_the_mean_loss() {
+fn the_cosines_of_output_vectors_weigh_as_much_as_the_mean_loss() {
     let config = small();
     let penalised = |cosine_penalty| {
         let model = trained(&config, ObjectiveConfig { cosine_penalty, ..Default::default() });
@@ -393,8 +406,9 @@ fn s07_the_cosines_of_output_vectors_weigh_as_much_as_the_mean_loss() {
     assert!(!of_with[0].allclose(&of_without[0], 1e-6, 1e-9, false));
 }
 
+/// Row S8.
 #[test]
-fn s08_noise_on_embeddings_falls_to_nothing() {
+fn noise_on_embeddings_falls_to_nothing() {
     let objective =
         |input_noise_fall| ObjectiveConfig { input_noise: 0.2, input_noise_fall, ..Default::default() };
     let falling = objective(Fall::Linear);
@@ -416,8 +430,9 @@ fn s08_noise_on_embeddings_falls_to_nothing() {
     assert!(sum(&model, Some(1)).equal(&quiet));
 }
 
+/// Row S8.
 #[test]
-fn s08_noise_has_the_deviation_that_is_asked_for() {
+fn noise_has_the_deviation_that_is_asked_for() {
     // A layer that gives nothing leaves the embeddings as they are read.
     let config = LstmConfig { vocab_size: WORDS as usize, d_model: 64, n_layer: 1, ..Default::default() };
     let model = Model::new(&config, &Parameters::initialise(specs(&config), 5, Kind::Double));
@@ -432,8 +447,9 @@ fn s08_noise_has_the_deviation_that_is_asked_for() {
 }
 
 /// A table is cut as the words are, and all of them have a probability.
+/// Row S17.
 #[test]
-fn s17_a_split_softmax_is_a_distribution_over_all_words() {
+fn a_split_softmax_is_a_distribution_over_all_words() {
     let config = LstmConfig { cutoffs: vec![4, 7], ..small() };
     let parameters = Parameters::initialise(specs(&config), 5, Kind::Double);
     tch::no_grad(|| parameters.get("clusters.weight").copy_(&filled(&[2, 8], 0.4, 0.5)));

@@ -164,8 +164,9 @@ fn expected(config: &LstmConfig, name: &str) -> Law {
     }
 }
 
+/// Row M12.
 #[test]
-fn m12_every_tensor_has_the_moments_of_its_law() {
+fn every_tensor_has_the_moments_of_its_law() {
     let of = |cell| LstmConfig { cell, ..plain() };
     let chrono = |config| LstmConfig { forget_bias: ForgetBias::Chrono, ..config };
     let mut known = BTreeSet::new();
@@ -193,8 +194,9 @@ fn m12_every_tensor_has_the_moments_of_its_law() {
 }
 
 /// Tallec and Ollivier 2018, eq. 16: b^i = −b^f, to the bit, and all other biases as they are.
+/// Row M12.
 #[test]
-fn m12_input_gates_may_start_opposite_to_forget_gates() {
+fn input_gates_may_start_opposite_to_forget_gates() {
     for cell in [CellKind::Lstm, CellKind::Mlstm, CellKind::Rewired] {
         let plain = LstmConfig { forget_bias: ForgetBias::Chrono, t_max: 60.0, cell, ..plain() };
         let opposite = LstmConfig { input_bias: InputBias::Opposite, ..plain.clone() };
@@ -219,8 +221,9 @@ fn m12_input_gates_may_start_opposite_to_forget_gates() {
 }
 
 /// Nothing projects the state of a stack without tied embeddings: its output table is as wide as the state that it scores.
+/// Row M12.
 #[test]
-fn m12_a_table_of_its_own_has_the_law_of_what_it_is_summed_over() {
+fn a_table_of_its_own_has_the_law_of_what_it_is_summed_over() {
     let config = LstmConfig { wiring: Wiring::Stack, tie_word_embeddings: false, ..plain() };
     let specs = specs(&config);
     let of = |name: &str| specs.iter().filter(|spec| spec.name == name).cloned().collect::<Vec<_>>();

@@ -28,8 +28,9 @@ fn strings(config: &ReverseCopyConfig, purpose: Use, count: u64) -> Tensor {
     Tensor::from_slice(&tokens).view([count as i64, config.length as i64])
 }
 
+/// Row M17.
 #[test]
-fn m17_what_is_written_is_the_string_backwards_and_the_mark() {
+fn what_is_written_is_the_string_backwards_and_the_mark() {
     let config = ReverseCopyConfig { tokens: 9, length: 3, ..small() };
     let copier = copier(&config);
     let strings = Tensor::from_slice(&[1i64, 2, 3, 4, 5, 6]).view([2, 3]);
@@ -41,8 +42,9 @@ fn m17_what_is_written_is_the_string_backwards_and_the_mark() {
 }
 
 /// The loss and the score are what the probabilities of all tokens say, which add up to 1.
+/// Row M17.
 #[test]
-fn m17_losses_are_those_of_probabilities() {
+fn losses_are_those_of_probabilities() {
     for config in [small(), ReverseCopyConfig { input_embedding_ratio: 1.0, ..small() }] {
         let (copier, strings) = (copier(&config), strings(&config, Use::Train, 7));
         let targets = copier.targets(&strings);
@@ -85,8 +87,9 @@ fn strings_are_written_token_by_token_as_they_are_scored() {
 }
 
 /// The writer knows nothing of a string but the reader's last state: what that hides, it cannot tell.
+/// Row M17.
 #[test]
-fn m17_a_string_reaches_the_writer_through_the_state_alone() {
+fn a_string_reaches_the_writer_through_the_state_alone() {
     let config = small();
     let copier = copier(&config);
     let strings = strings(&config, Use::Train, 2);
@@ -102,8 +105,9 @@ fn m17_a_string_reaches_the_writer_through_the_state_alone() {
     assert!(of(&strings).equal(&of(&changed)));
 }
 
+/// Row M17.
 #[test]
-fn m17_a_loss_over_strings_is_their_sum_of_nats() {
+fn a_loss_over_strings_is_their_sum_of_nats() {
     let config = small();
     let batch = vec![strings(&config, Use::Train, 3)];
     let of = |loss_over| {
@@ -155,8 +159,9 @@ fn trained(steps: u64) -> Copier {
 
 /// What is written greedily is what is predicted from the right tokens, up to and with the first mistake; so strings are written right
 /// where every prediction is.
+/// Row M17.
 #[test]
-fn m17_greedy_decoding_is_teacher_forcing_where_the_model_is_right() {
+fn greedy_decoding_is_teacher_forcing_where_the_model_is_right() {
     let copier = trained(250);
     let strings = strings(&copier.config, Use::Valid, 200);
     let (written, targets) = (greedy(&copier, &strings), copier.targets(&strings));

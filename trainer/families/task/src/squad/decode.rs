@@ -147,8 +147,9 @@ mod tests {
         decoded[0].candidates.iter().map(|candidate| candidate.text.clone()).collect()
     }
 
+    /// Row X25.
     #[test]
-    fn x25_spans_that_cannot_be_answers_are_dropped() {
+    fn spans_that_cannot_be_answers_are_dropped() {
         let limits = SpanLimits { max_answer: 2, n_best: 5 };
         let first = [
             (1, 2, 0.30), // "b c"
@@ -163,16 +164,18 @@ mod tests {
         assert_eq!(texts(&first[1..4], &[(0, 1, 0.9)], limits), [""]);
     }
 
+    /// Row X25.
     #[test]
-    fn x25_the_best_of_all_windows_come_first_and_once() {
+    fn the_best_of_all_windows_come_first_and_once() {
         let limits = SpanLimits { max_answer: 9, n_best: 2 };
         let (first, second) = ([(0, 1, 0.2), (1, 1, 0.1)], [(5, 5, 0.6), (5, 5, 0.5), (2, 3, 0.3)]);
         assert_eq!(texts(&first, &second, limits), ["i", "f g"]);
         assert_eq!(texts(&[], &[], limits), [""]);
     }
 
+    /// Row X25.
     #[test]
-    fn x25_probabilities_are_shared_among_candidates() {
+    fn probabilities_are_shared_among_candidates() {
         let decoded = decode(
             &questions(),
             &[beam(&[(0, 0, 0.3), (1, 1, 0.1)], 0.0), SpanBeam::default()],

@@ -38,8 +38,9 @@ fn of_pytorch([weight_x, weight_h, bias_x, bias_h]: [&Tensor; 4], kernels: Kerne
 }
 
 /// Reference numbers of two steps, with weights whole and with entry (r, c) dropped where 3 r + c is 1 or 3 modulo 5.
+/// Row S9.
 #[test]
-fn s09_dropped_weights_give_the_reference_numbers() {
+fn dropped_weights_give_the_reference_numbers() {
     let (weight_x, weight_h) = (filled(&[12, 2], 0.1, 0.5), filled(&[12, 3], 0.4, 0.5));
     let (bias_x, bias_h) = (filled(&[12], 0.7, 0.2), filled(&[12], 0.9, 0.2));
     let kept = |k: i64| if [1, 3].contains(&(k % 5)) { 0.0 } else { 2.0 };
@@ -80,8 +81,9 @@ fn s09_dropped_weights_give_the_reference_numbers() {
 }
 
 /// Three layers, forward and backward, by our kernels and by libtorch's `lstm`.
+/// Row S9.
 #[test]
-fn s09_layers_are_the_lstm_of_libtorch() {
+fn layers_are_the_lstm_of_libtorch() {
     let (positions, lanes, m, n) = (9, 3, 7, 21);
     let leaf =
         |shape: &[i64], phase: f64| filled(shape, phase, 0.3).to_kind(Kind::Float).set_requires_grad(true);

@@ -4,8 +4,9 @@ use super::variants::multiplicative;
 use super::*;
 
 /// The mogrifier of the reference numbers, each of whose matrices is written as a product of the smaller of its sides: itself, and the identity.
+/// Row M2.
 #[test]
-fn m02_factors_of_the_full_rank_are_the_whole_matrix() {
+fn factors_of_the_full_rank_are_the_whole_matrix() {
     let shape = MogrifierShape { rounds: 5, rank: M.min(N) as usize, bias: false, zigzag: true };
     let specs = shape.specs("", M, N, |_| Init::Zeros);
     let fill = |spec: &ParameterSpec| {
@@ -26,8 +27,9 @@ fn m02_factors_of_the_full_rank_are_the_whole_matrix() {
 }
 
 /// A layer with a mogrifier of no rounds, whatever else it is made of, against its cell stepped by hand.
+/// Rows M2, M24.
 #[test]
-fn m02_m24_no_rounds_are_the_plain_cell() {
+fn no_rounds_are_the_plain_cell() {
     let cells: [fn() -> Box<dyn Cell>; 5] = [
         || Box::new(lstm(InputGate::Capped)),
         || Box::new(multiplicative()),
@@ -53,8 +55,9 @@ fn m02_m24_no_rounds_are_the_plain_cell() {
 }
 
 /// The rewired cell with i, j and f of weights twenty times as large.
+/// Row M4.
 #[test]
-fn m04_a_rewired_cell_stays_within_one() {
+fn a_rewired_cell_stays_within_one() {
     let calm = rewired();
     let cell = Rewired {
         weight_x: calm.weight_x * 20.0,
@@ -83,8 +86,9 @@ fn shown(cell: &Rewired, input: &Tensor, mask: &Tensor) -> (Tensor, State) {
 
 /// A forget gate that is 1 lets nothing in under a cap: c is c', whatever x is. Then x changes neither the output gate nor the output, and no
 /// weight of i, j and f has a gradient.
+/// Row M4.
 #[test]
-fn m04_an_input_that_does_not_change_the_cell_does_not_change_the_output() {
+fn an_input_that_does_not_change_the_cell_does_not_change_the_output() {
     let (leaf, mask) = (|x: Tensor| x.set_requires_grad(true), row(&[2.0, 0.5]));
     let calm = rewired();
     let cell = Rewired {
@@ -107,8 +111,9 @@ fn m04_an_input_that_does_not_change_the_cell_does_not_change_the_output() {
 }
 
 /// Where x does change c, the output gate has the gradients of c, times its own slope there, and no others.
+/// Row M4.
 #[test]
-fn m04_the_output_gate_sees_the_input_through_the_cell_alone() {
+fn the_output_gate_sees_the_input_through_the_cell_alone() {
     let (leaf, mask) = (|x: Tensor| x.set_requires_grad(true), row(&[2.0, 0.5]));
     let calm = rewired();
     let cell = Rewired {

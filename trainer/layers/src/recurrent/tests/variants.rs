@@ -31,8 +31,9 @@ fn normed() -> Lstm {
     Lstm { norm: Some(GateNorm { gains }), ..lstm(InputGate::Capped) }
 }
 
+/// Row M3.
 #[test]
-fn m03_the_multiplicative_lstm_gives_the_reference_numbers() {
+fn the_multiplicative_lstm_gives_the_reference_numbers() {
     let found = step(&multiplicative(), None);
     assert_near(&found.cell, &[0.59093528, -0.030378603], PRINTED);
     assert_near(&found.hidden, &[0.310350027, -0.015112082], PRINTED);
@@ -45,8 +46,9 @@ fn m03_the_multiplicative_lstm_gives_the_reference_numbers() {
 }
 
 /// Where W^mx x is 1 everywhere, h^m is W^mh h'.
+/// Row M3.
 #[test]
-fn m03_a_factor_of_one_is_an_lstm_on_the_mapped_state() {
+fn a_factor_of_one_is_an_lstm_on_the_mapped_state() {
     // 2 · 0.5 = 1.
     let weight_mx = Tensor::cat(&[row(&[2.0, 0.0, 0.0]), row(&[2.0, 0.0, 0.0])], 0);
     let found = step(&Multiplicative { weight_mx, ..multiplicative() }, None);
@@ -57,8 +59,9 @@ fn m03_a_factor_of_one_is_an_lstm_on_the_mapped_state() {
     assert!(found.hidden.allclose(&expected.hidden, 0.0, 1e-15, false));
 }
 
+/// Row M3.
 #[test]
-fn m03_gates_of_low_rank_give_the_reference_numbers() {
+fn gates_of_low_rank_give_the_reference_numbers() {
     for (rank, cell, hidden) in [
         (1, [0.53077463, 0.057293304], [0.288189652, 0.028315082]),
         (2, [0.512652337, 0.051408143], [0.267288425, 0.023556511]),
@@ -75,8 +78,9 @@ fn m03_gates_of_low_rank_give_the_reference_numbers() {
 }
 
 /// Each gate's matrix times the identity is that matrix.
+/// Row M3.
 #[test]
-fn m03_factors_of_the_full_rank_are_the_whole_matrix() {
+fn factors_of_the_full_rank_are_the_whole_matrix() {
     let identity = |width: i64| Tensor::eye(width, (Kind::Double, Device::Cpu)).repeat([4, 1]);
     let whole = lstm(InputGate::Capped);
     let factors = |matrix: &Matrix, width| Matrix::Factors { left: matrix.whole(), right: identity(width) };
@@ -89,8 +93,9 @@ fn m03_factors_of_the_full_rank_are_the_whole_matrix() {
     assert!(step(&cell, None).hidden.equal(&step(&whole, None).hidden));
 }
 
+/// Row M3.
 #[test]
-fn m03_normed_gates_give_the_reference_numbers() {
+fn normed_gates_give_the_reference_numbers() {
     let found = step(&normed(), None);
     assert_near(&found.cell, &[0.941474353, -0.471692302], PRINTED);
     assert_near(&found.hidden, &[0.632325741, -0.132558362], PRINTED);
@@ -104,8 +109,9 @@ fn m03_normed_gates_give_the_reference_numbers() {
     assert_fifty_steps(&layer, &cell, &hidden);
 }
 
+/// Row M3.
 #[test]
-fn m03_scaled_inputs_give_the_reference_numbers() {
+fn scaled_inputs_give_the_reference_numbers() {
     let layer = || {
         let scales = Scales { input: 1.0 + vector(M, 21.0), state: 1.0 + vector(N, 22.0) };
         Recurrent::new(Box::new(lstm(InputGate::Capped)), None).with_scales(Some(scales))
@@ -119,8 +125,9 @@ fn m03_scaled_inputs_give_the_reference_numbers() {
 }
 
 /// Vectors of ones are no vectors, and those of a state multiply what a mask leaves of it.
+/// Row M3.
 #[test]
-fn m03_scales_of_one_change_no_bit_and_others_join_a_mask() {
+fn scales_of_one_change_no_bit_and_others_join_a_mask() {
     let inputs = Tensor::stack(&[input(), input() * -0.5, input() * 2.0], 0);
     let of = |scales, mask: &Tensor| {
         let start = State { hidden: hidden(), cell: cell_state() };

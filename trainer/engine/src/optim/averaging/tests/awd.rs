@@ -22,8 +22,9 @@ fn begins(losses: &[f64], patience: u64) -> Option<usize> {
     losses.iter().enumerate().find_map(fires)
 }
 
+/// Row S13.
 #[test]
-fn s13_the_trigger_fires_where_the_published_one_does() {
+fn the_trigger_fires_where_the_published_one_does() {
     assert_eq!(begins(&[9.0, 7.0, 6.0, 6.5, 6.4, 6.3, 6.2, 5.0], 2), Some(5));
     assert_eq!((begins(&[9.0, 8.0, 7.0, 6.0, 5.0], 2), begins(&[5.0, 6.0], 2)), (None, None));
 }
@@ -45,8 +46,9 @@ fn after_the_trigger(config: &AverageConfig) -> Vec<f64> {
 }
 
 /// PyTorch's averaged descent leaves the first iterate out of its mean (row S13); the plain mean has it (row A8), and Melis' rule begins that.
+/// Row S13.
 #[test]
-fn s13_the_mean_that_the_trigger_begins_is_that_of_the_iterates_after_the_first() {
+fn the_mean_that_the_trigger_begins_is_that_of_the_iterates_after_the_first() {
     let config = AverageConfig { patience: 1, ..Default::default() };
     let plain = [1.0, 0.85, 0.7, 0.75];
     let since_best = AverageConfig { patience: 2, trigger: AverageTrigger::SinceBest, ..config.clone() };
@@ -83,8 +85,9 @@ fn descend(seed: u64) -> [f64; 2] {
 }
 
 /// Rows M13 and S13: almost always nearer, and on the whole by more than five times.
+/// Row M13.
 #[test]
-fn m13_a_mean_of_noisy_weights_is_nearer_to_the_optimum_than_the_last() {
+fn a_mean_of_noisy_weights_is_nearer_to_the_optimum_than_the_last() {
     // Ten values are no work for several threads.
     segue_kernels::libtorch::set_threads(1);
     let found: Vec<[f64; 2]> = (1..=100).map(|seed| descend(seed * 7919)).collect();

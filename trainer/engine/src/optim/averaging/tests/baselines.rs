@@ -47,8 +47,9 @@ fn assert_close(found: &[f64], expected: &[f64]) {
     }
 }
 
+/// Row A8.
 #[test]
-fn a08_averages_are_those_computed_by_hand() {
+fn averages_are_those_computed_by_hand() {
     let live = || parameters(&SEQUENCE[..1], Kind::Double);
     let start = live();
     let polyak = [3.0, 2.0, 2.0, 1.5, 2.0, 2.0, 2.571428571, 2.75];
@@ -68,8 +69,9 @@ fn a08_averages_are_those_computed_by_hand() {
 }
 
 /// Merity et al. 2018, algorithm 1, with n = 2: at the seventh evaluation the loss is above the best but two.
+/// Row A8.
 #[test]
-fn a08_non_monotonic_trigger_fires_at_the_seventh_evaluation() {
+fn non_monotonic_trigger_fires_at_the_seventh_evaluation() {
     let live = parameters(&[1.0], Kind::Double);
     let mut tail = Tail::new(0, 2, 1);
     let mut fired = Vec::new();
@@ -88,8 +90,9 @@ fn a08_non_monotonic_trigger_fires_at_the_seventh_evaluation() {
 }
 
 /// A checkpoint of a run that did not hand over says where its mean began, and one of before that does not say lets it begin with the next step.
+/// Row A8.
 #[test]
-fn a08_a_mean_that_is_to_be_handed_over_later_on_keeps_its_length() {
+fn a_mean_that_is_to_be_handed_over_later_on_keeps_its_length() {
     let live = parameters(&[0.0], Kind::Double);
     let plain = AverageConfig { start: 10, ..Default::default() };
     let mut whole = build(&plain, 1, &live);
@@ -114,8 +117,9 @@ fn a08_a_mean_that_is_to_be_handed_over_later_on_keeps_its_length() {
 
 /// Stochastic weight averaging (Izmailov et al. 2018): the mean of the weights at the ends of epochs, here of three steps each, after a first
 /// phase of two steps.
+/// Row A8.
 #[test]
-fn a08_stochastic_weight_averaging_takes_in_the_ends_of_epochs() {
+fn stochastic_weight_averaging_takes_in_the_ends_of_epochs() {
     let live = parameters(&SEQUENCE[..1], Kind::Double);
     let mut tail = build(&AverageConfig { start: 2, every: 3, ..Default::default() }, 1, &live);
     // θ_3, and from θ_6 on the mean of both.
@@ -125,8 +129,9 @@ fn a08_stochastic_weight_averaging_takes_in_the_ends_of_epochs() {
 
 /// Periodic averaging (Guo, Jin and Liu 2022), by hand: means of two steps from the second on, each of which training goes on from. What the steps
 /// in between add is told apart from where they begin.
+/// Row A8.
 #[test]
-fn a08_repeated_averages_hand_over_and_begin_anew() {
+fn repeated_averages_hand_over_and_begin_anew() {
     let live = parameters(&[0.0], Kind::Double);
     let config = AverageConfig { start: 1, repeat_every: 2, ..Default::default() };
     let mut tail = build(&config, 1, &live);
@@ -161,8 +166,9 @@ fn a08_repeated_averages_hand_over_and_begin_anew() {
     assert_eq!(seen, expected);
 }
 
+/// Row A8.
 #[test]
-fn a08_tails_are_means_of_stored_weights() {
+fn tails_are_means_of_stored_weights() {
     let live = parameters(&[0.0], Kind::Double);
     for start in [1, 7, 40] {
         let (mut tail, mut oracle) = (Tail::new(start, 0, 1), Suffix::new());
@@ -178,8 +184,9 @@ fn a08_tails_are_means_of_stored_weights() {
     }
 }
 
+/// Row A8.
 #[test]
-fn a08_warm_up_is_the_plain_mean_until_it_reaches_beta() {
+fn warm_up_is_the_plain_mean_until_it_reaches_beta() {
     let live = parameters(&[0.3], Kind::Double);
     let (mut warm, mut polyak) = (Exponential::new(0.95, true, &live), Exponential::polyak(&live));
     for step in 1..=30 {
@@ -227,8 +234,9 @@ impl Before {
     }
 }
 
+/// Row A8.
 #[test]
-fn a08_tails_have_the_bits_they_always_had() {
+fn tails_have_the_bits_they_always_had() {
     for (start, patience) in [(20, 0), (0, 2), (33, 1), (0, 0)] {
         let live = parameters(&[0.0; 37], Kind::Float);
         let config = AverageConfig { start, patience, takes_first: true, ..Default::default() };

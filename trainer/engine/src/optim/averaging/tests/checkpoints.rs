@@ -37,8 +37,9 @@ fn configs() -> Vec<AverageConfig> {
 }
 
 /// Every kind, with parameters of two tensors, stored and restored after every step.
+/// Row A5.
 #[test]
-fn a05_every_kind_resumes_between_any_two_steps() {
+fn every_kind_resumes_between_any_two_steps() {
     let spec = |name: &str, shape: &[i64]| ParameterSpec {
         name: name.into(),
         shape: shape.to_vec(),
@@ -86,8 +87,9 @@ fn a05_every_kind_resumes_between_any_two_steps() {
 }
 
 /// Names that a checkpoint stores: averages beside the one that is stored as the model.
+/// Row A5.
 #[test]
-fn a05_tables_are_named_after_their_parameters() {
+fn tables_are_named_after_their_parameters() {
     let live = parameters(&[1.0], Kind::Float);
     let mut averaging = two_tailed(TwoTailedVariant::Core, 2);
     let names = |a: &TwoTailed| a.named_tables(&live).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
@@ -100,8 +102,9 @@ fn a05_tables_are_named_after_their_parameters() {
 }
 
 /// States of checkpoints written before there were other kinds.
+/// Row A5.
 #[test]
-fn a05_states_of_old_checkpoints_are_read() {
+fn states_of_old_checkpoints_are_read() {
     let live = parameters(&[1.0], Kind::Float);
     let mean = || Saved {
         state: json!({ "count": 4, "losses": [2.5] }),
@@ -120,8 +123,9 @@ fn a05_states_of_old_checkpoints_are_read() {
     assert_eq!(NoAveraging.state().to_string(), Tail::new(0, 1, 1).state().to_string());
 }
 
+/// Row A5.
 #[test]
-fn a05_what_does_not_fit_is_refused() {
+fn what_does_not_fit_is_refused() {
     let live = parameters(&[1.0, 2.0], Kind::Float);
     let mut averaging = two_tailed(TwoTailedVariant::Extended, 2);
     averaging.fold(1, &live);

@@ -55,16 +55,18 @@ fn train(mut averaging: Box<dyn Averaging>, evaluated: bool) -> Vec<u64> {
     losses
 }
 
+/// Row A4.
 #[test]
-fn a04_training_losses_are_the_same_bits_with_and_without_evaluations() {
+fn training_losses_are_the_same_bits_with_and_without_evaluations() {
     let undisturbed = train(Box::new(NoAveraging), false);
     assert_eq!(train(Box::new(two_tailed(Extended, 5)), true), undisturbed);
     assert_eq!(train(Box::new(two_tailed(Core, 5)), true), undisturbed);
     assert_eq!(train(Box::new(Tail::new(20, 1, 1)), true), undisturbed);
 }
 
+/// Row A4.
 #[test]
-fn a04_stand_ins_show_the_average_and_give_the_weights_back() {
+fn stand_ins_show_the_average_and_give_the_weights_back() {
     let live = parameters(&[1.0, f64::MIN_POSITIVE, -0.0], Kind::Double);
     let mut averaging = two_tailed(Extended, 3);
     for step in 1..=2 {
@@ -100,8 +102,9 @@ fn fold_period(averaging: &mut dyn Averaging, n: u64, weight: f64, live: &Parame
 }
 
 /// A loss that is not a number counts as infinite: averages that are sound live on, and decisions go on.
+/// Row A2.
 #[test]
-fn a02_losses_that_are_no_numbers_stop_nothing() {
+fn losses_that_are_no_numbers_stop_nothing() {
     let live = parameters(&[0.0], Kind::Double);
     for bad in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
         let mut averaging = two_tailed(Extended, 3);
@@ -121,8 +124,9 @@ fn a02_losses_that_are_no_numbers_stop_nothing() {
     }
 }
 
+/// Row A2.
 #[test]
-fn a02_averages_that_hold_no_numbers_are_dropped() {
+fn averages_that_hold_no_numbers_are_dropped() {
     let live = parameters(&[0.0], Kind::Double);
     let nan = f64::NAN;
     for variant in [Core, Extended] {
@@ -151,8 +155,9 @@ fn a02_averages_that_hold_no_numbers_are_dropped() {
 }
 
 /// The trigger neither fires at a NaN nor takes it for the best, before and after a checkpoint.
+/// Row A8.
 #[test]
-fn a08_trigger_passes_over_losses_that_are_no_numbers() {
+fn trigger_passes_over_losses_that_are_no_numbers() {
     let live = parameters(&[0.0], Kind::Double);
     let fires = |through_a_checkpoint: bool| -> Vec<bool> {
         let mut tail = Tail::new(0, 1, 1);
@@ -172,8 +177,9 @@ fn a08_trigger_passes_over_losses_that_are_no_numbers() {
     assert_eq!(fires(true), fires(false));
 }
 
+/// Row A9.
 #[test]
-fn a09_decisions_can_follow_another_loss_than_the_reported_one() {
+fn decisions_can_follow_another_loss_than_the_reported_one() {
     let live = parameters(&[0.0], Kind::Double);
     let mut averaging = two_tailed(Core, 3);
     fold_period(&mut averaging, 1, 1.0, &live);

@@ -12,8 +12,9 @@ fn fold(averaging: &mut TwoTailed, steps: std::ops::RangeInclusive<u64>, live: &
 }
 
 /// Figure 3.4: lengths in periods at 55 evaluations of a language model, `r` where the trained weights are reported.
+/// Row A2.
 #[test]
-fn a02_lengths_are_those_of_the_published_run() {
+fn lengths_are_those_of_the_published_run() {
     let published = "r r 1 1 1 1 1 1 2 2 3 2 3 2 3 2 3 4 3 4 5 3 4 5 6 4 5 6 7 8 5 6 7 8 9 5 6 7 8 9 10 11 7 8 9 10 \
                      11 12 6 7 8 9 10 11 12";
     let switches = [3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 19, 22, 26, 31, 36, 43, 49];
@@ -35,8 +36,9 @@ fn a02_lengths_are_those_of_the_published_run() {
 
 /// Every rule of algorithm 2: losses of trained, short and long weights; then S, L, the length and the loss that are
 /// reported, and what happened.
+/// Row A2.
 #[test]
-fn a02_every_rule_is_followed() {
+fn every_rule_is_followed() {
     type Case = ([f64; 3], u64, u64, u64, f64, &'static [AveragingEvent]);
     let cases: [Case; 12] = [
         ([9.0, 5.0, 5.0], 0, 10, 10, 5.0, &[Switched]),
@@ -115,8 +117,9 @@ fn simulate(c: f64, violations: &mut Vec<String>) -> Simulated {
     Simulated { switches, lengths: averaging.lengths() }
 }
 
+/// Row A11.
 #[test]
-fn a11_switches_follow_fibonacci_numbers_within_the_bounds_of_the_propositions() {
+fn switches_follow_fibonacci_numbers_within_the_bounds_of_the_propositions() {
     let mut violations = Vec::new();
     let half = simulate(0.5, &mut violations);
     assert_eq!(half.switches, [10, 20, 30, 50, 80, 130, 210, 340, 550, 890, 1440]);

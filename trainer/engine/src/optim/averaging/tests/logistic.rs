@@ -78,8 +78,9 @@ fn best_losses(seed: u64, flipped: f64) -> [f64; 3] {
     best
 }
 
+/// Row A9.
 #[test]
-fn a09_averages_that_follow_the_training_loss_are_no_better_and_yet_better_than_none() {
+fn averages_that_follow_the_training_loss_are_no_better_and_yet_better_than_none() {
     for seed in 0..5 {
         let [by_valid, by_train, trained] = best_losses(seed, FLIPPED);
         println!(
@@ -90,8 +91,9 @@ fn a09_averages_that_follow_the_training_loss_are_no_better_and_yet_better_than_
 }
 
 /// With clean validation labels the two losses disagree about when to switch.
+/// Row A9.
 #[test]
-fn a09_training_loss_chooses_worse_averages_where_the_two_losses_disagree() {
+fn training_loss_chooses_worse_averages_where_the_two_losses_disagree() {
     let losses: Vec<[f64; 3]> = (0..5).map(|seed| best_losses(seed, 0.0)).collect();
     println!("validation losses by validation, by training loss, trained: {losses:.3?}");
     assert!(losses.iter().all(|[by_valid, by_train, _]| by_valid <= by_train));

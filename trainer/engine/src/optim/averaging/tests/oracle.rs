@@ -65,8 +65,9 @@ fn watch(run: &[(u64, (u64, u64))], period: u64, loss: &dyn Fn(usize, usize) -> 
     found
 }
 
+/// Row A17.
 #[test]
-fn a17_reported_averages_are_compared_with_the_best_tail() {
+fn reported_averages_are_compared_with_the_best_tail() {
     // Step, best length and its loss, length and loss of the core algorithm, and of the extended one.
     let expected = [
         (9, 1, 1.275674743, 3, 2.726952418, 1, 1.275674743),
@@ -98,8 +99,9 @@ fn a17_reported_averages_are_compared_with_the_best_tail() {
 }
 
 /// The bounds hold until the second basin makes the best length fall, which the propositions assume it does not.
+/// Row A17.
 #[test]
-fn a17_monitor_finds_where_bounds_break() {
+fn monitor_finds_where_bounds_break() {
     let oracle = Oracle::new(&iterates());
     let run: Vec<_> = reports(Core).into_iter().map(|(step, lengths, ..)| (step, lengths)).collect();
     let found = watch(&run, PERIOD, &|n, d| loss(&oracle.tail(n, d)));
@@ -108,8 +110,9 @@ fn a17_monitor_finds_where_bounds_break() {
     assert!(!found.not_monotone.is_empty());
 }
 
+/// Row A17.
 #[test]
-fn a17_monitor_finds_nothing_where_the_assumptions_hold() {
+fn monitor_finds_nothing_where_the_assumptions_hold() {
     for c in [0.25, 0.5, 0.75] {
         let (period, live) = (10, parameters(&[0.0], Kind::Double));
         let mut averaging = two_tailed(Core, period);

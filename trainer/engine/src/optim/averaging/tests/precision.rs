@@ -7,8 +7,9 @@ use crate::optim::averaging::Tail;
 /// places, and 1e-6 off in the mean. In bfloat16 it would be 1e-2 off in the mean, and 3e-2 to 5e-2 at the worst of 64 places: it stops moving
 /// once (θ - w) / n is below half a unit in the last place. The worst place is chance, so that its mean over four draws is looked at: single
 /// ones of a second program have 2.8e-2 to 4.9e-2, and means of all places 0.8e-2 to 1.3e-2.
+/// Row A7.
 #[test]
-fn a07_averages_of_half_precision_weights_are_kept_in_single_precision() {
+fn averages_of_half_precision_weights_are_kept_in_single_precision() {
     const PLACES: usize = 64;
     let (places, steps) = (4 * PLACES, 5000);
     let live = parameters(&vec![0.0; places], Kind::BFloat16);
@@ -39,8 +40,9 @@ fn a07_averages_of_half_precision_weights_are_kept_in_single_precision() {
 }
 
 /// Neither the trained weights nor the average lose a bit when one of another precision stands in.
+/// Row A7.
 #[test]
-fn a07_a_stand_in_of_another_precision_is_undone_exactly() {
+fn a_stand_in_of_another_precision_is_undone_exactly() {
     let live = parameters(&[1.0, -2.0, 3.0], Kind::BFloat16);
     let mut tail = Tail::new(1, 0, 1);
     for step in 2..=4 {
@@ -57,8 +59,9 @@ fn a07_a_stand_in_of_another_precision_is_undone_exactly() {
 }
 
 /// Each rank may fold the shard it owns: the shards together are the whole average, bit for bit.
+/// Row A7.
 #[test]
-fn a07_averages_of_shards_are_those_of_the_whole() {
+fn averages_of_shards_are_those_of_the_whole() {
     let shapes = [5, 11, 64, 37];
     let size: usize = shapes.iter().sum();
     for kind in [Kind::Float, Kind::BFloat16, Kind::Double] {

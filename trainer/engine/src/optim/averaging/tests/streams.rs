@@ -100,8 +100,9 @@ impl Run {
 }
 
 /// Orders of the averages, and propositions 5 to 7.
+/// Rows A8, A13.
 #[test]
-fn a08_a13_two_tailed_averages_converge_at_a_constant_learning_rate() {
+fn two_tailed_averages_converge_at_a_constant_learning_rate() {
     let seeds = 20;
     let mut descents = Descents::new(seeds);
     let mut runs: Vec<Run> = (0..seeds).map(|_| Run::new(200)).collect();
@@ -153,8 +154,9 @@ fn a08_a13_two_tailed_averages_converge_at_a_constant_learning_rate() {
 
 /// Stochastic weight averaging with a cyclical rate (Izmailov et al. 2018): weights at the ends of cycles, where the rate is low, are better than at a
 /// constant rate, and the mean of them is better still.
+/// Row A8.
 #[test]
-fn a08_the_mean_of_the_ends_of_cycles_is_better_than_any_of_them() {
+fn the_mean_of_the_ends_of_cycles_is_better_than_any_of_them() {
     let seeds = 10;
     let keys = ["schedule.kind=cyclical", "schedule.cycle=100", "schedule.floor=0.1"].map(String::from);
     let own = [format!("train.steps={STEPS}"), format!("optim.lr={RATE}")];
@@ -181,8 +183,9 @@ fn a08_the_mean_of_the_ends_of_cycles_is_better_than_any_of_them() {
     assert!(end < raw && average < best / 2.0, "{raw} {end} {best} {average}");
 }
 
+/// Row A10.
 #[test]
-fn a10_the_period_of_evaluations_hardly_matters() {
+fn the_period_of_evaluations_hardly_matters() {
     let seeds = 10;
     let mut descents = Descents::new(seeds);
     let periods = [50, 200, 800];

@@ -18,8 +18,9 @@ fn begins(trigger: AverageTrigger, losses: &[f64], patience: u64) -> Option<usiz
 
 /// Turns by hand: the thesis' rule fires `patience` turns after the best, AWD-LSTM's where a loss is above one of those that lie more than
 /// `patience` back.
+/// Row M13.
 #[test]
-fn m13_the_trigger_fires_when_the_best_turn_is_as_old_as_the_patience() {
+fn the_trigger_fires_when_the_best_turn_is_as_old_as_the_patience() {
     type Case = (&'static [f64], u64, Option<usize>, Option<usize>);
     let cases: [Case; 7] = [
         (&[5.0, 4.0, 4.5, 4.2, 4.1, 4.3], 2, Some(4), Some(5)),
@@ -54,8 +55,9 @@ fn first_averaged(start: u64, patience: u64, losses: &[f64]) -> Option<u64> {
 }
 
 /// Melis 2023, §2.2.2: after the turn min(best + patience, latest), whatever its loss; the step that follows is the mean's first.
+/// Row M13.
 #[test]
-fn m13_the_mean_begins_after_the_patience_or_after_the_latest_turn() {
+fn the_mean_begins_after_the_patience_or_after_the_latest_turn() {
     // The best turn is the fourth, of which the sixth is two turns old.
     let losses = [5.0, 4.0, 4.5, 3.9, 4.0, 4.1, 4.2, 4.3, 4.4];
     for (latest, first) in [(0, 13), (4, 9), (5, 11), (6, 13), (7, 13), (9, 13)] {
@@ -67,8 +69,9 @@ fn m13_the_mean_begins_after_the_patience_or_after_the_latest_turn() {
 }
 
 /// The condition as the thesis has it, over losses of few values, so that plateaus abound.
+/// Row M13.
 #[test]
-fn m13_the_trigger_fires_at_the_best_turn_and_patience_or_the_latest() {
+fn the_trigger_fires_at_the_best_turn_and_patience_or_the_latest() {
     for seed in 0..200 {
         let noise = stream(50, seed);
         let (patience, latest) = (1 + seed % 5, 1 + seed % 17);
@@ -87,8 +90,9 @@ fn m13_the_trigger_fires_at_the_best_turn_and_patience_or_the_latest() {
 }
 
 /// Before and after a checkpoint.
+/// Row M13.
 #[test]
-fn m13_losses_that_are_no_numbers_are_turns_without_a_better_one() {
+fn losses_that_are_no_numbers_are_turns_without_a_better_one() {
     let live = parameters(&[0.0], Kind::Double);
     for (losses, expected) in [
         ([f64::NAN, f64::INFINITY, 3.0, 2.0], 2),

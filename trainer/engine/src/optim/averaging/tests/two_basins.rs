@@ -133,8 +133,9 @@ fn assert_trace(variant: TwoTailedVariant, name: &str) {
     }
 }
 
+/// Row A1.
 #[test]
-fn a01_core_algorithm_follows_the_golden_trace() {
+fn core_algorithm_follows_the_golden_trace() {
     let expected = [-7.379383806, -8.780742707, -7.300157465, -9.572926065];
     for (found, expected) in iterates()[0].iter().zip(expected) {
         assert!((found - expected).abs() < 1e-9);
@@ -145,8 +146,9 @@ fn a01_core_algorithm_follows_the_golden_trace() {
 }
 
 /// Propositions 1 to 4, which hold on every problem.
+/// Row A1.
 #[test]
-fn a01_lengths_obey_the_propositions() {
+fn lengths_obey_the_propositions() {
     let mut switched_at = 0;
     for (row, _) in Walk::trace(Core) {
         if row.events == "switched" {
@@ -159,14 +161,16 @@ fn a01_lengths_obey_the_propositions() {
     }
 }
 
+/// Row A2.
 #[test]
-fn a02_extended_algorithm_follows_the_golden_trace() {
+fn extended_algorithm_follows_the_golden_trace() {
     assert_trace(Extended, "extended");
 }
 
 /// A loss that rises because an average was dropped does not touch the best weights.
+/// Row A3.
 #[test]
-fn a03_best_weights_are_kept_while_the_reported_loss_spikes() {
+fn best_weights_are_kept_while_the_reported_loss_spikes() {
     let mut walk = Walk::new(Extended);
     let mut bests = Vec::new();
     let mut lowest = f64::INFINITY;
@@ -185,8 +189,9 @@ fn a03_best_weights_are_kept_while_the_reported_loss_spikes() {
 }
 
 /// Stopped after every step in turn, between evaluations too, a run goes on as if nothing had happened.
+/// Row A5.
 #[test]
-fn a05_a_run_that_stops_anywhere_resumes_to_the_same_trace() {
+fn a_run_that_stops_anywhere_resumes_to_the_same_trace() {
     for variant in [Extended, Core, Monotone] {
         let whole = Walk::trace(variant);
         let iterates = iterates();
@@ -217,8 +222,9 @@ fn a05_a_run_that_stops_anywhere_resumes_to_the_same_trace() {
 }
 
 /// An evaluation between two periods, as after the last step of a run, reports and changes no average.
+/// Row A5.
 #[test]
-fn a05_an_evaluation_out_of_turn_leaves_the_averages_alone() {
+fn an_evaluation_out_of_turn_leaves_the_averages_alone() {
     let (undisturbed, mut walk) = (Walk::trace(Extended), Walk::new(Extended));
     let mut rows = Vec::new();
     for (step, weights) in (1..).zip(iterates()) {
@@ -255,8 +261,9 @@ fn held(averaging: &TwoTailed, live: &Parameters) -> (serde_json::Value, Vec<(St
 
 /// A run may end after any step, with an evaluation that finds its weights better than all before, and be made longer: what it found there is
 /// its model until training goes on, and then it is what it would have been.
+/// Row A5.
 #[test]
-fn a05_a_run_made_longer_knows_nothing_of_where_it_ended_before() {
+fn a_run_made_longer_knows_nothing_of_where_it_ended_before() {
     for (variant, through_a_checkpoint) in
         [(Extended, false), (Extended, true), (Core, true), (Monotone, false)]
     {
@@ -290,8 +297,9 @@ fn a05_a_run_made_longer_knows_nothing_of_where_it_ended_before() {
     }
 }
 
+/// Row A12.
 #[test]
-fn a12_extensions_find_the_second_basin_sooner() {
+fn extensions_find_the_second_basin_sooner() {
     let first_below = |variant| {
         let found = Walk::trace(variant).into_iter().find(|(row, _)| row.loss < -0.4);
         found.unwrap().0.step
@@ -299,8 +307,9 @@ fn a12_extensions_find_the_second_basin_sooner() {
     assert_eq!((first_below(Extended), first_below(Core)), (75, 99));
 }
 
+/// Row A16.
 #[test]
-fn a16_monotone_switches_never_raise_the_loss() {
+fn monotone_switches_never_raise_the_loss() {
     let trace = Walk::trace(Monotone);
     let (steps, losses): (Vec<u64>, Vec<f64>) = trace
         .into_iter()

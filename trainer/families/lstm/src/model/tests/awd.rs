@@ -36,8 +36,9 @@ fn to_pytorch(gates: &Tensor) -> Tensor {
     Tensor::cat(&[3, 0, 1, 2].map(|gate: usize| &parts[gate]), 0)
 }
 
+/// Row S9.
 #[test]
-fn s09_a_model_without_noise_is_the_lstm_of_libtorch() {
+fn a_model_without_noise_is_the_lstm_of_libtorch() {
     let config = awd();
     let parameters = parameters(&config);
     let model = Model::new(&config, &parameters);
@@ -66,8 +67,9 @@ fn s09_a_model_without_noise_is_the_lstm_of_libtorch() {
 }
 
 /// A pass with weights dropped is one of a model whose weights are these, and what is dropped gets no gradient.
+/// Row S9.
 #[test]
-fn s09_dropped_weights_take_the_place_of_the_weights() {
+fn dropped_weights_take_the_place_of_the_weights() {
     let plain = |config: LstmConfig| LstmConfig {
         embedding_dropout: 0.0,
         input_dropout: 0.0,
@@ -108,8 +110,9 @@ fn s09_dropped_weights_take_the_place_of_the_weights() {
 }
 
 /// Where h' is 0 recurrent weights count for nothing, dropped or not; from the second position on they do.
+/// Row S9.
 #[test]
-fn s09_the_first_step_knows_nothing_of_the_mask() {
+fn the_first_step_knows_nothing_of_the_mask() {
     let config = LstmConfig { weight_dropout: 0.5, wiring: Wiring::Stack, ..small() };
     let model = model(&config);
     let of = |positions: i64, noise: Option<&Noise>| {
@@ -121,8 +124,9 @@ fn s09_the_first_step_knows_nothing_of_the_mask() {
 }
 
 /// Words, then masks that are locked, in the order of AWD-LSTM: embeddings, input, between layers, after the last.
+/// Row S10.
 #[test]
-fn s10_dropout_acts_where_awd_lstm_has_it() {
+fn dropout_acts_where_awd_lstm_has_it() {
     for config in [awd(), qrnn()] {
         let parameters = parameters(&config);
         let model = Model::new(&config, &parameters);
@@ -150,8 +154,9 @@ fn s10_dropout_acts_where_awd_lstm_has_it() {
 }
 
 /// The table that predicts is whole whatever the input's loses, and a projection's mask is one for all positions.
+/// Row S10.
 #[test]
-fn s10_words_are_predicted_by_all_rows() {
+fn words_are_predicted_by_all_rows() {
     let config = awd();
     let model = model(&config);
     let hidden = model.forward(&ids(2, 7), &model.memory_start(2), None).hidden;
@@ -167,8 +172,9 @@ fn s10_words_are_predicted_by_all_rows() {
 }
 
 /// A segment read at once, or in pieces with the state between them, where layers have widths of their own.
+/// Row S16.
 #[test]
-fn s16_a_carried_state_makes_pieces_of_a_stack_a_whole() {
+fn a_carried_state_makes_pieces_of_a_stack_a_whole() {
     for config in [awd(), qrnn(), LstmConfig { window: 4, ..qrnn() }, LstmConfig { d_last: 0, ..qrnn() }] {
         let model = model(&config);
         let ids = ids(2, 24);
@@ -189,8 +195,9 @@ fn s16_a_carried_state_makes_pieces_of_a_stack_a_whole() {
 }
 
 /// Every parameter of a QRNN against finite differences, through both kernels' plain twins.
+/// Row S16.
 #[test]
-fn s16_gradients_of_a_model_are_those_of_finite_differences() {
+fn gradients_of_a_model_are_those_of_finite_differences() {
     let config = LstmConfig { n_layer: 2, d_model: 4, d_embed: 3, d_last: 3, ..qrnn() };
     let parameters = parameters(&config);
     let model = Model::new(&config, &parameters);
@@ -229,8 +236,9 @@ fn s16_gradients_of_a_model_are_those_of_finite_differences() {
 
 /// Row S15: over many contexts, logarithms of one softmax of vectors of width e have a rank of at most e + 2 (the vectors, the biases of words,
 /// the normaliser); those of a mixture may have more.
+/// Row S15.
 #[test]
-fn s15_a_mixture_has_a_rank_that_no_single_softmax_has() {
+fn a_mixture_has_a_rank_that_no_single_softmax_has() {
     let rank = |mixture: usize, mixture_of_one: bool| {
         let config =
             LstmConfig { d_embed: 2, d_last: 8, mixture, mixture_of_one, weight_dropout: 0.0, ..awd() };

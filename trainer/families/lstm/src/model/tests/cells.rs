@@ -36,8 +36,9 @@ fn loss(config: &LstmConfig, parameters: &Parameters) -> Tensor {
 }
 
 /// Each parameter moved a little to both sides, along a direction that no two values share.
+/// Rows M1, M2, M3, M4, M24.
 #[test]
-fn m01_m02_m03_m04_m24_gradients_are_those_of_finite_differences() {
+fn gradients_are_those_of_finite_differences() {
     const STEP: f64 = 1e-5;
     for config in all() {
         let config = LstmConfig { d_model: 4, n_layer: 1, ..config };
@@ -66,8 +67,9 @@ fn m01_m02_m03_m04_m24_gradients_are_those_of_finite_differences() {
 }
 
 /// Our kernels in single precision against libtorch's operations in double, over widths that no kernel divides.
+/// Row M3.
 #[test]
-fn m03_fused_variants_are_those_of_double_precision() {
+fn fused_variants_are_those_of_double_precision() {
     for config in variants() {
         let config = LstmConfig { d_model: 37, ..config };
         let of = |kernels, kind| {
@@ -92,8 +94,9 @@ fn m03_fused_variants_are_those_of_double_precision() {
 
 /// A model reads its weights anew in each pass, products of factors too: an update, or a step of a dynamic evaluation, changes what a model that
 /// stands already says to what one over the changed weights says.
+/// Row M3.
 #[test]
-fn m03_a_model_follows_its_weights() {
+fn a_model_follows_its_weights() {
     for config in variants() {
         let parameters = parameters(&config);
         let model = Model::new(&config, &parameters);
@@ -114,8 +117,9 @@ fn m03_a_model_follows_its_weights() {
 }
 
 /// Of equal numbers, the same model: scales of ones change no bit, whatever the cell.
+/// Row M3.
 #[test]
-fn m03_scales_start_as_the_model_without_them() {
+fn scales_start_as_the_model_without_them() {
     for cell in [CellKind::Lstm, CellKind::Mlstm, CellKind::Rewired, CellKind::Elman] {
         let scaled = hidden(&LstmConfig { cell, scale_vectors: true, ..small() });
         assert!(scaled.equal(&hidden(&LstmConfig { cell, ..small() })), "{cell:?}");

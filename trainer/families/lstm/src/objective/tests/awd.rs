@@ -21,8 +21,9 @@ fn stack(cell: CellKind) -> LstmConfig {
 }
 
 /// 2 · mean(h̃²) of the dropped and mean((h' − h)²) of the undropped output of the last layer, beside the mean loss.
+/// Row S11.
 #[test]
-fn s11_penalties_weigh_as_much_as_the_mean_loss() {
+fn penalties_weigh_as_much_as_the_mean_loss() {
     let config = LstmConfig { output_dropout: 0.4, locked_dropout: true, ..stack(CellKind::Lstm) };
     let of = |activation_penalty, slowness_penalty| {
         let objective = ObjectiveConfig { activation_penalty, slowness_penalty, ..Default::default() };
@@ -52,8 +53,9 @@ fn s11_penalties_weigh_as_much_as_the_mean_loss() {
 }
 
 /// The same over micro-steps, over the latter half of targets, with several samples, and over a single position.
+/// Row S11.
 #[test]
-fn s11_penalties_of_micro_batches_add_up_to_those_of_the_batch() {
+fn penalties_of_micro_batches_add_up_to_those_of_the_batch() {
     let both = || ObjectiveConfig { activation_penalty: 2.0, slowness_penalty: 1.0, ..sampled(2) };
     for targets in [LossKind::Full, LossKind::Half] {
         let mut model = trained(&stack(CellKind::Qrnn), both());
@@ -86,8 +88,9 @@ const TEXT: &str = "The harbour lies under fog until nine; then gulls quarrel ab
     that no one on board would call a border.";
 
 /// Layers as AWD-LSTM and its QRNN have them learn a short text by heart in some seconds.
+/// Row S14.
 #[test]
-fn s14_a_short_text_is_learnt_by_heart() {
+fn a_short_text_is_learnt_by_heart() {
     const SEGMENT: usize = 20;
     /// Far below 1.5, which is asked for.
     const LEARNT: f64 = 1.35;
