@@ -501,7 +501,7 @@ fn place_of(path: &str, of: &[String], modules: &BTreeSet<Vec<String>>) -> Optio
         match name.as_str() {
             "crate" | "self" => continue,
             "super" => _ = at.pop(),
-            _ if modules.contains(&[&at[..], &[name.clone()]].concat()) => at.push(name),
+            _ if modules.contains(&[&at[..], std::slice::from_ref(&name)].concat()) => at.push(name),
             _ => return Some((at, name)),
         }
     }

@@ -34,8 +34,11 @@ impl Capability for Parity {
     const OF: &'static str = "a model with reference numbers";
 }
 
-/// Models that write text: `segue generate`. The number is the length of the memory to write with, if the user gives one.
-pub struct Writes(pub fn(Trained, Option<usize>) -> Result<Box<dyn Writer>, TrainError>);
+/// Models that write text: `segue generate`.
+pub struct Writes(pub OpenWriter);
+
+/// Opens a model to write with a memory of this length, if the user gives one.
+pub type OpenWriter = fn(Trained, Option<usize>) -> Result<Box<dyn Writer>, TrainError>;
 
 impl Capability for Writes {
     const OF: &'static str = "a model that writes";

@@ -15,9 +15,10 @@ use segue_engine::{Event, Outcome};
 use segue_kernels::{Compute, TrainError};
 
 pub use capability::{
-    Capability, Evaluations, Parity, Predicts, TextStream, Words, Writer, Writes, Written, find, need,
+    Capability, Evaluations, OpenWriter, Parity, Predicts, TextStream, Words, Writer, Writes, Written, find,
+    need,
 };
-pub use question::{Answer, Asked, Asker, Question};
+pub use question::{Answer, Asked, Asker, Outputs, Question};
 pub use trained::Trained;
 
 /// What a family gives the program.

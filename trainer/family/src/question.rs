@@ -24,7 +24,7 @@ pub trait Question {
     const EXAMPLE: &'static str;
 
     /// Files that a prediction writes, each with the option that names it: where they are there already, they are refused before any work.
-    fn outputs(options: &Self::Options) -> Vec<(PathBuf, &'static str)> {
+    fn outputs(options: &Self::Options) -> Outputs {
         let _ = options;
         Vec::new()
     }
@@ -32,6 +32,9 @@ pub trait Question {
     /// Answers it. A collective call where several ranks ask.
     fn answer(model: Trained, options: Self::Options, asker: &mut Asker) -> Result<Answer, TrainError>;
 }
+
+/// Output files, each with the option that names it.
+pub type Outputs = Vec<(PathBuf, &'static str)>;
 
 /// Who asks.
 pub struct Asker<'a> {
@@ -66,7 +69,7 @@ pub struct Asked {
     /// Adds its options to a command.
     pub options: fn(Command) -> Command,
     /// Files that it writes by these options.
-    pub outputs: fn(&ArgMatches) -> Result<Vec<(PathBuf, &'static str)>, TrainError>,
+    pub outputs: fn(&ArgMatches) -> Result<Outputs, TrainError>,
     /// Answers it.
     pub answer: Answering,
 }

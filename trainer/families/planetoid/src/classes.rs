@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use segue_configs::counted;
 use segue_data_error::DataError;
-use segue_family::{Answer, Asker, Question, Trained};
+use segue_family::{Answer, Asker, Outputs, Question, Trained};
 use segue_graph::{SparseRows, read_index};
 use segue_kernels::TrainError;
 use segue_measure::{accuracy, mean_silhouette};
@@ -52,7 +52,7 @@ impl Question for Classes {
         --embeddings embeddings.safetensors --picture map.svg\n  \
         segue predict runs/cora-inductive --features unseen.svm --json";
 
-    fn outputs(options: &ClassesOptions) -> Vec<(PathBuf, &'static str)> {
+    fn outputs(options: &ClassesOptions) -> Outputs {
         let named = [(&options.embeddings, "--embeddings"), (&options.picture, "--picture")];
         named.into_iter().filter_map(|(path, option)| Some((path.clone()?, option))).collect()
     }
