@@ -2,9 +2,8 @@
 
 use segue_data_error::DataError;
 use segue_decode::Decoder;
-use segue_engine::checkpoint::{WEIGHTS, check_finite, read_tensors};
 use segue_family::{Answer, Asker, Question, TextStream, Trained, Words, Writer, Writes, own};
-use segue_kernels::{Parameters, TrainError};
+use segue_kernels::TrainError;
 use serde_json::json;
 use tch::{Device, Kind, Tensor};
 
@@ -14,11 +13,7 @@ use super::model::Slope;
 impl Slope {
     /// The model of a folder, with its weights.
     fn of(trained: &Trained) -> Result<Self, TrainError> {
-        let path = trained.path.join(WEIGHTS);
-        let weight = read_tensors(&path)?.take("w", &[1])?;
-        check_finite(&path, std::iter::once(("w", &weight)))?;
-        let parameters = Parameters::from_tensors(Self::specs(), vec![weight], Kind::Float);
-        Ok(Self::over(parameters.to(trained.compute.device())))
+        Ok(Self::over(trained.parameters(Self::specs())?))
     }
 }
 

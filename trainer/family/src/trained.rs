@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use segue_configs::{ModelConfig, Models};
-use segue_engine::checkpoint::{locate, read_error, unverified};
-use segue_kernels::{Compute, TrainError};
+use segue_engine::checkpoint::{WEIGHTS, check_finite, locate, read_error, read_tensors, unverified};
+use segue_kernels::{Compute, ParameterSpec, Parameters, TrainError};
+use tch::{Kind, Tensor};
 
 /// A folder with a trained model: what its `config.json` says, and no weights yet.
 pub struct Trained {
@@ -36,6 +37,17 @@ impl Trained {
         let text = segue_publish::read_regular_text(&file).map_err(read_error(&file))?;
         let config = models.from_hugging_face(&text, &file.display().to_string())?;
         Ok(Self { path: folder, config, models, notes, passed_over, compute: Compute::CPU })
+    }
+
+    /// The weights of a network that are stored under their own names, in single precision, where `compute` says. An error where one is missing, has
+    /// another shape, or holds a value that is not finite.
+    pub fn parameters(&self, specs: Vec<ParameterSpec>) -> Result<Parameters, TrainError> {
+        let path = self.path.join(WEIGHTS);
+        let mut stored = read_tensors(&path)?;
+        let weights: Vec<Tensor> =
+            specs.iter().map(|spec| stored.take(&spec.name, &spec.shape)).collect::<Result<_, _>>()?;
+        check_finite(&path, specs.iter().map(|spec| spec.name.as_str()).zip(&weights))?;
+        Ok(Parameters::from_tensors(specs, weights, Kind::Float).to(self.compute.device()))
     }
 
     /// The error of a command that needs a model of another kind.

@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use segue_configs::Models;
-use segue_engine::checkpoint::{STATE, WEIGHTS, check_finite, publish_tensors, read_tensors};
+use segue_engine::checkpoint::{STATE, publish_tensors};
 use segue_family::Trained;
 use segue_graph::SparseRows;
-use segue_kernels::{Parameters, TrainError};
+use segue_kernels::TrainError;
 use serde_json::Value;
-use tch::{Kind, Tensor};
+use tch::Tensor;
 
 use super::config::PlanetoidConfig;
 use super::data::Material;
@@ -37,13 +37,7 @@ impl Predictor {
             return Err(trained.is_not("a model that classifies nodes"));
         };
         let folder = &trained.path;
-        let specs = Network::specs(config);
-        let path = folder.join(WEIGHTS);
-        let mut stored = read_tensors(&path)?;
-        let weights: Vec<Tensor> =
-            specs.iter().map(|spec| stored.take(&spec.name, &spec.shape)).collect::<Result<_, _>>()?;
-        check_finite(&path, specs.iter().map(|spec| spec.name.as_str()).zip(&weights))?;
-        let parameters = Parameters::from_tensors(specs, weights, Kind::Float);
+        let parameters = trained.parameters(Network::specs(config))?;
         let state = segue_publish::read_regular_text(folder.join(STATE)).unwrap_or_default();
         let state: Value = serde_json::from_str(&state).unwrap_or_default();
         let text = |pointer: &str| state.pointer(pointer).and_then(Value::as_str);

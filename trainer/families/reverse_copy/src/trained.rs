@@ -2,11 +2,9 @@
 
 use segue_data_error::DataError;
 use segue_decode::Decoder;
-use segue_engine::checkpoint::{WEIGHTS, check_finite, read_tensors};
 use segue_family::{Answer, Asker, Question, TextStream, Trained, Words, Writer, Writes};
-use segue_kernels::{Parameters, TrainError};
+use segue_kernels::TrainError;
 use serde_json::json;
-use tch::{Kind, Tensor};
 
 use super::config::ReverseCopyConfig;
 use super::data::{Strings, Use};
@@ -22,13 +20,7 @@ impl Copier {
         let Some(config) = trained.config.get::<ReverseCopyConfig>() else {
             return Err(trained.is_not("a model of reverse copy"));
         };
-        let (specs, path) = (model::specs(config), trained.path.join(WEIGHTS));
-        let mut stored = read_tensors(&path)?;
-        let weights: Vec<Tensor> =
-            specs.iter().map(|spec| stored.take(&spec.name, &spec.shape)).collect::<Result<_, _>>()?;
-        check_finite(&path, specs.iter().map(|spec| spec.name.as_str()).zip(&weights))?;
-        let parameters = Parameters::from_tensors(specs, weights, Kind::Float);
-        Ok(Self::over(config, parameters.to(trained.compute.device())))
+        Ok(Self::over(config, trained.parameters(model::specs(config))?))
     }
 }
 
