@@ -71,7 +71,7 @@ add_cases() {
 }
 
 add_corpus() {
-    run_packed data build --preset documents --train "$SEGUE_ROOT"/docs/book/src/*/*.md "$SEGUE_ROOT"/benchmarks/*.md --split 0.96,0.02,0.02 \
+    run_packed data build --preset documents --train "$SEGUE_ROOT"/docs/book/src/*/*.md "$SEGUE_ROOT"/benchmarks/*.md --split 0.8,0.1,0.1 \
         --tokenizer-kind bpe --vocab-size "$VOCABULARY" --output "$STAGE/corpus" >/dev/null
 }
 
