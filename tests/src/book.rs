@@ -133,7 +133,7 @@ pub fn fault(path: &str, link: &str, pages: &BTreeMap<String, String>) -> Option
     (!found).then(|| format!("{path}: {link} leads to no heading"))
 }
 
-/// Writes the generated parts anew where the environment has `SEGUE_BOOK=write`, as in `make book`.
+/// Rewrites the generated parts if the environment has `SEGUE_BOOK=write`, as under `make book`.
 pub fn write_parts(parts: &BTreeMap<String, String>) {
     if std::env::var("SEGUE_BOOK").is_ok_and(|value| value == "write") {
         let folder = Path::new(ROOT).join(GENERATED);

@@ -5,7 +5,7 @@
 //! each of the forward pass, also where a gradient is not needed (sinusoids, memory), and a third for
 //! each in a layer that it makes again. Memory is exact for weights, gradients, optimizer and segment memory, and an estimate for activations.
 //!
-//! What a run costs on a given machine, in seconds and money, is a [`Plan`]: `links.rs` and `overlap.rs` reckon the sums over
+//! What a run costs on a given machine, in seconds and money, is a [`Plan`]: `links.rs` and `overlap.rs` compute the time of sums over
 //! ranks, `step_time.rs` the parts of a step, `held.rs` memory, `failures.rs` checkpoints and restarts.
 
 mod choices;
@@ -89,7 +89,7 @@ pub struct RankMemory {
     pub optimizer: u64,
     /// The averages of the weights, where the recipe keeps any, or this rank's part of them.
     pub average: u64,
-    /// Segment memory of this rank's lanes, before and after a step: one that comes to nothing is taken back.
+    /// Segment memory of this rank's lanes, before and after a step: a step that is left out restores the memory before it.
     pub segment_memory: u64,
     /// Estimate of what one micro-step keeps for its backward pass.
     pub activations: Bounds,

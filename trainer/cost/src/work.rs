@@ -16,7 +16,7 @@ pub struct Work {
     pub roles: Vec<Role>,
     /// The turns of a cycle that steps go through over and over, in their order: at least one, each of at least one step.
     pub turns: Vec<TurnWork>,
-    /// Of several networks the name of each, and its parameters among all; none where there is one network.
+    /// Name of each network and the range of its parameters in `specs`; empty for a single network.
     networks: Vec<(&'static str, Range<usize>)>,
 }
 
@@ -117,7 +117,7 @@ impl Work {
         }
     }
 
-    /// Of several networks what each comes to in a run of `config`; none where there is one.
+    /// The cost of each network in a run of `config`; empty for a single network.
     pub fn by_network(&self, config: &Config) -> Vec<NetworkCost> {
         let of = |(n, (name, own)): (usize, &(&'static str, Range<usize>))| {
             let parameters = count(&self.specs[own.clone()]);

@@ -4,9 +4,8 @@ use tch::Tensor;
 
 /// Examples of a micro-step by group of `group`, in their order: `[micro_batch, ..]` becomes `[micro_batch / group, group, ..]`. A view.
 ///
-/// What is reckoned within a group, such as the distance of two means, is weighed by the size of the group: so the engine's division by the weight of the
-/// whole batch makes a mean over examples of it, as of any other loss. Panics where groups are not whole, which a configuration is held to
-/// (`train.group`).
+/// A loss computed within a group, such as the distance between two means, is weighted by the size of the group, so that the engine's division by the
+/// weight of the whole batch gives a mean over examples, as for any other loss. Panics if a group is incomplete; `train.group` is checked against that.
 pub fn by_group(examples: &Tensor, group: usize) -> Tensor {
     let size = examples.size();
     let group = group as i64;

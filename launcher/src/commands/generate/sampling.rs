@@ -51,7 +51,7 @@ impl SamplingArgs {
         Ok(())
     }
 
-    /// Chooses among the first `names` tokens; `unknown` is none of them unless it is allowed.
+    /// Sampling from the first `names` tokens, without the `unknown` one unless the user allows it.
     pub fn sampling(&self, names: usize, unknown: Option<i64>) -> Sampling {
         Sampling {
             top_k: self.top_k,

@@ -4,7 +4,7 @@
 pub const BEST: &str = "best";
 /// What the evaluation found that a best model is of: its step, its `value`, and more.
 pub const METRICS: &str = "metrics.json";
-/// With a number behind it: folder of the model that a stage of a run came to.
+/// Prefix of the folder with the model of a stage; the number of the stage follows.
 pub const STAGE: &str = "stage-";
 /// The folder of a run's checkpoints.
 pub const CHECKPOINTS: &str = "checkpoints";
