@@ -1,17 +1,16 @@
 //! The configuration of a run: its sections, and what they say of each other.
 
 use std::collections::BTreeMap;
-use std::sync::LazyLock;
 
 use serde_json::{Map, Value, json};
 
 use crate::model::{KnownModels, Models, WrongValue};
-use crate::refusal::{no_effect, out_of_range};
+use crate::own::OwnSections;
+use crate::refusal::out_of_range;
 use crate::section::Section;
 use crate::{
-    AdversarialConfig, AverageConfig, CheckpointConfig, ConfigError, DataConfig, EvalConfig, LogConfig,
-    LossScaleConfig, ModelConfig, ObjectiveConfig, OptimConfig, PairsConfig, PublishedConfig, RecoveryConfig,
-    RunConfig, ScheduleConfig, TaskConfig, TrainConfig, range,
+    AverageConfig, CheckpointConfig, ConfigError, EvalConfig, LogConfig, LossScaleConfig, ModelConfig,
+    OptimConfig, PublishedConfig, RecoveryConfig, RunConfig, ScheduleConfig, TaskConfig, TrainConfig, range,
 };
 
 /// Writes down all that follows from the list of sections, which is in the order of a recipe: [`Config`], its defaults, its JSON and what is
@@ -31,22 +30,22 @@ macro_rules! sections {
             /// What it trains.
             pub model: ModelConfig,
             $($(#[$later_doc])* pub $later: $later_section,)*
+            /// What its family alone reads.
+            pub(crate) own: OwnSections,
             /// `[optim.NAME]` and `[schedule.NAME]` of the networks of a run that has several: what of each section is another
             /// value for that network.
             pub(crate) networks: Networks,
         }
 
-        /// The names of all sections.
-        pub(crate) const SECTIONS: &[&str] = &[$(stringify!($name),)* "model", $(stringify!($later),)*];
-
         impl Config {
             /// Each section at its own defaults.
-            fn of_defaults(models: KnownModels, model: ModelConfig) -> Self {
+            fn of_defaults(models: KnownModels, model: ModelConfig, own: OwnSections) -> Self {
                 Self {
                     models,
                     $($name: Default::default(),)*
                     model,
                     $($later: Default::default(),)*
+                    own,
                     networks: Networks::new(),
                 }
             }
@@ -57,6 +56,7 @@ macro_rules! sections {
                 $(all.insert(stringify!($name).into(), json!(self.$name));)*
                 all.insert("model".into(), self.model.to_typed_json());
                 $(all.insert(stringify!($later).into(), json!(self.$later));)*
+                self.own.add_to(&mut all);
                 let mut all = Value::Object(all);
                 for (section, networks) in &self.networks {
                     for (name, values) in networks {
@@ -66,11 +66,12 @@ macro_rules! sections {
                 all
             }
 
-            /// Reads what [`Config::to_json`] gave, with the sections of single networks taken out. `model` reads that of the model, and
-            /// `wrong` says of which section a value is of the wrong type.
+            /// Reads what [`Config::to_json`] gave, with own sections and those of single networks taken out. `model` reads that of the
+            /// model, and `wrong` says of which section a value is of the wrong type.
             pub(crate) fn of_json(
                 models: KnownModels,
                 all: &Value,
+                own: OwnSections,
                 networks: Networks,
                 model: impl Fn(&Value) -> Result<ModelConfig, WrongValue>,
                 wrong: impl Fn(&str, WrongValue) -> ConfigError,
@@ -82,25 +83,19 @@ macro_rules! sections {
                     model: model(&all["model"]).map_err(|error| wrong("model", error))?,
                     $($later: serde_path_to_error::deserialize(&all[stringify!($later)])
                         .map_err(|error| wrong(stringify!($later), error))?,)*
+                    own,
                     networks,
                 })
             }
 
             /// Checks every number against the range at its key. Those of the model are its own to check.
             fn check_ranges(&self) -> Result<(), ConfigError> {
-                // To make a schema takes much longer than to check by it.
-                static SCHEMAS: LazyLock<Map<String, Value>> = LazyLock::new(|| {
-                    let mut all = Map::new();
-                    $(all.insert(stringify!($name).into(), range::schema_of::<$section>());)*
-                    $(all.insert(stringify!($later).into(), range::schema_of::<$later_section>());)*
-                    all
-                });
-                $(range::check_by(&SCHEMAS[stringify!($name)], stringify!($name), &self.$name)?;)*
-                $(range::check_by(&SCHEMAS[stringify!($later)], stringify!($later), &self.$later)?;)*
-                Ok(())
+                $(range::check(stringify!($name), &self.$name)?;)*
+                $(range::check(stringify!($later), &self.$later)?;)*
+                self.own.check_ranges()
             }
 
-            /// Every section as the reference describes it, with `models` in the place of `[model]`.
+            /// Every section of the loop as the reference describes it, with `models` in the place of `[model]`.
             pub(crate) fn described(&self, models: Vec<Section>) -> Vec<Section> {
                 let mut all = vec![$(Section::of(stringify!($name), &self.$name),)*];
                 all.extend(models);
@@ -114,17 +109,9 @@ macro_rules! sections {
 sections! {
     /// Where the run lives.
     run: RunConfig,
-    /// What it reads.
-    data: DataConfig,
-    /// How sequences of two segments are made of it.
-    pairs: PairsConfig,
     /// How it steps.
     train: TrainConfig,
     [model]
-    /// What it is trained to do.
-    objective: ObjectiveConfig,
-    /// How far words move away in training.
-    adversarial: AdversarialConfig,
     /// How gradients become updates.
     optim: OptimConfig,
     /// What losses are multiplied by before backward.
@@ -153,10 +140,11 @@ pub(crate) type Networks = BTreeMap<String, BTreeMap<String, Map<String, Value>>
 impl Config {
     /// Every key at its default for this model.
     pub(crate) fn default_with(models: &'static Models, model: ModelConfig) -> Self {
-        let defaults = models.find(model.model_type()).map(|known| known.run_defaults);
-        let mut config = Self::of_defaults(KnownModels(models), model);
-        if let Some(defaults) = defaults {
-            defaults(&mut config);
+        let known = models.find(model.model_type());
+        let own = OwnSections::of_defaults(known.map_or(&[], |known| known.sections));
+        let mut config = Self::of_defaults(KnownModels(models), model, own);
+        if let Some(known) = known {
+            (known.run_defaults)(&mut config);
         }
         config
     }
@@ -216,8 +204,15 @@ impl Config {
 
     /// Gives tables of positions room, where the recipe leaves their size open.
     pub(crate) fn fit_positions(&mut self) {
-        // Ranges are looked at later.
-        self.model.fit_positions(self.train.ext_len.saturating_add(self.train.longest_segment()));
+        let mut model = self.model.clone();
+        model.fit_positions(self);
+        self.model = model;
+    }
+
+    /// Checks what a run that trains the model asks of its family's sections and the others.
+    pub fn check_run(&self) -> Result<(), ConfigError> {
+        self.check_own()?;
+        self.model.check_run(self)
     }
 
     /// Checks every range, and what sections say of each other.
@@ -238,20 +233,9 @@ impl Config {
             );
             return Err(out_of_range("train.group", t.group, &why));
         }
-        if self.task.name.is_empty() {
-            self.check_reading()?;
-        }
+        self.model.check()?;
         self.check_average()?;
         self.check_large_batch()?;
-        self.check_adversarial()?;
-        self.model.check()?;
-        if self.task.name.is_empty() {
-            self.model.check_run(self)?;
-        }
-        let mem_len = self.model.mem_len();
-        if self.eval.same_length && (self.eval.mem_len == 0 || self.eval.mem_len < 0 && mem_len == 0) {
-            return Err(no_effect("eval.same_length", true, "needs a memory of at least 1"));
-        }
-        Ok(())
+        if self.task.name.is_empty() { self.check_run() } else { Ok(()) }
     }
 }

@@ -3,12 +3,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::TrainConfig;
-use crate::range::{MOST_READ, Range};
-
-/// `[eval]`: evaluation of the validation split while training. A corpus without one is not evaluated. There is always
+/// `[eval]`: evaluation of the validation split while training. A run without one is not evaluated. There is always
 /// one after the last step.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EvalConfig {
     /// Steps between evaluations; 0 for the end only.
@@ -16,88 +13,4 @@ pub struct EvalConfig {
     /// Pre-training: stop when this many evaluations in a row bring nothing better, and keep the best model as
     /// `checkpoint.best` does; 0 for never.
     pub patience: u64,
-    /// Parallel pieces the split is cut into; 1 gives every token its whole past. With pairs: made up to a multiple of
-    /// `train.micro_batch`.
-    #[schemars(transform = Range::read(1))]
-    pub lanes: usize,
-    /// Pieces in one forward pass; ranks take groups of so many in turn. 0: the largest groups that give every rank that the run
-    /// could have one, at most `train.micro_batch`. With pairs it is always that. The last bits of a result depend on it, and
-    /// its speed: where few ranks are used of many possible ones, larger groups are faster.
-    #[schemars(transform = Range::read(0))]
-    pub group: usize,
-    /// With pairs: sequences of each lane that are evaluated, once with memory and once without; 0 for all that the
-    /// split has.
-    pub steps: u64,
-    /// Tokens of a piece per forward pass; 0 for `train.segment`.
-    #[schemars(transform = Range::read(0))]
-    pub segment: usize,
-    /// Tokens before each segment that are read again, as context.
-    #[schemars(transform = Range::read(0))]
-    pub ext_len: usize,
-    /// Positions of memory; below 0 for the model's.
-    #[schemars(transform = Range::any().at_most(MOST_READ))]
-    pub mem_len: i64,
-    /// Same-length attention while evaluating, with a memory of at least 1; a model that has it keeps it.
-    pub same_length: bool,
-    /// Clamp of distances while evaluating; -1 for none, 0 for the model's.
-    #[schemars(transform = Range::any().at_most(MOST_READ))]
-    pub clamp_len: i64,
-}
-
-impl Default for EvalConfig {
-    fn default() -> Self {
-        Self {
-            every: 0,
-            patience: 0,
-            lanes: 4,
-            group: 0,
-            steps: 0,
-            segment: 0,
-            ext_len: 0,
-            mem_len: -1,
-            same_length: false,
-            clamp_len: 0,
-        }
-    }
-}
-
-impl EvalConfig {
-    /// Pieces of one forward pass. Of the run's keys alone, so that a result does not depend on the number of ranks.
-    pub fn lanes_per_group(&self, train: &TrainConfig) -> usize {
-        let most_ranks = (train.lanes / train.micro_batch).max(1);
-        match self.group {
-            0 => (self.lanes / most_ranks).clamp(1, train.micro_batch),
-            group => group.min(self.lanes),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_rank_that_there_could_be_evaluates_a_group_where_there_are_lanes_enough() {
-        for (lanes, micro_batch, pieces, group) in [
-            (8, 2, 4, 1),
-            (32, 16, 16, 8),
-            (4, 4, 16, 4),
-            (256, 8, 10, 1),
-            (2, 1, 4, 1),
-            (64, 32, 7, 3),
-            (1, 1, 1, 1),
-        ] {
-            let train = TrainConfig { lanes, micro_batch, ..TrainConfig::default() };
-            let eval = EvalConfig { lanes: pieces, ..EvalConfig::default() };
-            assert_eq!(
-                eval.lanes_per_group(&train),
-                group,
-                "{lanes} lanes by {micro_batch}, {pieces} pieces"
-            );
-            let groups = pieces.div_ceil(group);
-            assert!(groups >= (lanes / micro_batch).min(pieces) && group <= micro_batch);
-            let given = EvalConfig { group: 5, ..eval };
-            assert_eq!(given.lanes_per_group(&train), 5.min(pieces));
-        }
-    }
 }

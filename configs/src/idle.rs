@@ -49,15 +49,18 @@ impl Config {
     pub(crate) fn idle(&self) -> Vec<Idle> {
         let of_sections = [
             self.idle_of_families(),
-            self.idle_adversarial(),
-            self.idle_objective(),
+            self.idle_of_own(),
             self.idle_of_networks("optim", Self::overlooked_of_optim),
             self.idle_of_networks("schedule", Self::overlooked_of_schedule),
             self.idle_loss_scale(),
             self.idle_average(),
             self.idle_task(),
         ];
-        of_sections.into_iter().flatten().chain(self.model.idle(self)).collect()
+        let mut all: Vec<Idle> = of_sections.into_iter().flatten().chain(self.model.idle(self)).collect();
+        for steps in all.iter_mut().filter(|idle| idle.key == "schedule.steps") {
+            steps.by.extend(self.follows_by());
+        }
+        all
     }
 
     /// Of a section that networks may have values of their own for: what is said of all has an effect where one of them looks at it.
@@ -88,6 +91,8 @@ impl Config {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use crate::testing::MODELS;
 
     fn load(recipe: &str, overrides: &[&str]) -> Result<(), String> {
@@ -101,25 +106,10 @@ mod tests {
     #[test]
     fn keys_without_effect_are_refused_by_name() {
         for (keys, message) in [
+            (&["noise.fall=constant"][..], "`noise.fall` = constant is invalid: needs noise.scale above 0"),
             (
-                &["adversarial.kind=fixed"][..],
-                "`adversarial.kind` = fixed is invalid: needs adversarial.scale above 0",
-            ),
-            (&["adversarial.gradient=full"], "`adversarial.gradient` = full is invalid"),
-            (&["adversarial.gate=true"], "`adversarial.gate` = true is invalid"),
-            (&["adversarial.clusters=true"], "`adversarial.clusters` = true is invalid"),
-            (
-                &["adversarial.warmup=5"],
-                "`adversarial.warmup` = 5 is invalid: needs adversarial.scale above 0",
-            ),
-            (&["adversarial.fall=linear"], "`adversarial.fall` = linear is invalid"),
-            (
-                &["adversarial.scale=0.1", "adversarial.always=true"],
-                "`adversarial.always` = true is invalid: needs an adversarial.scale of 0",
-            ),
-            (
-                &["objective.input_noise_fall=constant"],
-                "`objective.input_noise_fall` = constant is invalid: needs objective.input_noise above 0",
+                &["model.model_type=paired", "noise.scale=0.1"],
+                "`noise.scale` = 0.1 is invalid: a run of this model",
             ),
             (
                 &["optim.kind=sgd", "optim.beta1=0.5"],
@@ -220,15 +210,10 @@ mod tests {
             &["loss_scale.kind=dynamic", "loss_scale.interval=5"],
             &["schedule.kind=linear", "schedule.decay_from=start", "schedule.steps=10"],
             &["schedule.scale=sqrt", "schedule.base_lanes=4"],
-            // The scale of an adversary, and the noise of inputs, fall as long.
-            &[
-                "schedule.kind=constant",
-                "schedule.steps=10",
-                "adversarial.scale=0.2",
-                "adversarial.fall=linear",
-            ],
-            &["schedule.kind=constant", "schedule.steps=10", "objective.input_noise=0.2"],
-            &["adversarial.gate=false", "objective.input_noise_fall=linear", "average.trigger=non_monotonic"],
+            // Noise falls as long.
+            &["schedule.kind=constant", "schedule.steps=10", "noise.scale=0.2"],
+            &["noise.fall=linear", "average.trigger=non_monotonic"],
+            &["model.model_type=paired", "noise.scale=0"],
         ] {
             load("", keys).unwrap_or_else(|e| panic!("{keys:?}: {e}"));
         }
@@ -243,11 +228,16 @@ mod tests {
         assert!(load("[optim]\nkind = \"sgd\"\nbeta1 = 0.5\n", &[]).unwrap_err().contains("optim.beta1"));
         assert!(load("[optim]\nkind = \"sgd\"\n", &["optim.beta1=0.5"]).unwrap_err().contains("optim.beta1"));
         assert!(load("", &["optim.kind=sgd", "optim.beta1=0.5"]).is_err());
-        load("[adversarial]\ngate = true\nscale = 0.1\n", &["adversarial.scale=0"]).unwrap();
-        load("[adversarial]\nalways = true\n", &["adversarial.scale=0.1"]).unwrap();
+        load("[noise]\nfall = \"constant\"\nscale = 0.1\n", &["noise.scale=0"]).unwrap();
+        load("[noise]\nscale = 0.1\n", &["model.model_type=paired"]).unwrap();
+        assert!(
+            load("[model]\nmodel_type = \"paired\"\n[noise]\nscale = 0.1\n", &[])
+                .unwrap_err()
+                .contains("noise.scale")
+        );
         load("[schedule]\nsteps = 10\n", &["schedule.kind=constant"]).unwrap();
-        let noisy = "[schedule]\nkind = \"constant\"\nsteps = 10\n[objective]\ninput_noise = 0.2\n";
-        load(noisy, &["objective.input_noise=0"]).unwrap();
+        let noisy = "[schedule]\nkind = \"constant\"\nsteps = 10\n[noise]\nscale = 0.2\n";
+        load(noisy, &["noise.scale=0"]).unwrap();
         load("[loss_scale]\ninit = 1024\n[train]\nprecision = \"fp16\"\n", &["train.precision=f32"]).unwrap();
     }
 
@@ -272,7 +262,13 @@ mod tests {
     fn what_a_checkpoint_holds_is_not_refused() {
         let mut stored = MODELS.load(None, &["optim.kind=sgd".into()]).unwrap().config.to_json();
         stored["optim"]["beta1"] = 0.5.into();
-        stored["adversarial"]["gate"] = true.into();
+        stored["noise"]["fall"] = "constant".into();
         assert_eq!(MODELS.from_json(&stored, "the checkpoint").unwrap().to_json(), stored);
+        // Nor is a key that another family reads and this one once had.
+        let mut stored = MODELS.load(None, &["model.model_type=paired".into()]).unwrap().config.to_json();
+        let own = stored.clone();
+        stored["noise"] = json!({ "scale": 0.5, "fall": "linear" });
+        let (config, taken) = MODELS.from_run(&stored, "the checkpoint").unwrap();
+        assert_eq!((config.to_json(), taken), (own, vec![("noise.scale".into(), json!(0.5))]));
     }
 }

@@ -9,8 +9,7 @@ use crate::{
 };
 
 /// Keys that give `schedule.steps` an effect.
-const STEPS_COUNT_BY: [&str; 5] =
-    ["kind", "objective.input_noise", "objective.input_noise_fall", "adversarial.scale", "adversarial.fall"];
+const STEPS_COUNT_BY: [&str; 1] = ["kind"];
 
 impl TrainConfig {
     /// Of so many micro-steps one takes part in step `step`, counted from 1; 1 where all do.
@@ -86,7 +85,7 @@ impl Config {
             (drops, ("drop_factor", &["kind"], of_drops)),
             (cycles, ("cycle", &["kind"], "needs schedule.kind = \"cyclical\"")),
             (decays, ("decay_from", &["kind"], why)),
-            (decays || self.input_noise_falls() || self.adversarial.falls(), ("steps", &STEPS_COUNT_BY, why)),
+            (decays || self.follows_schedule(), ("steps", &STEPS_COUNT_BY, why)),
             (
                 schedule.scale != RateScale::None,
                 ("base_lanes", &["scale"], "needs schedule.scale = \"linear\" or \"sqrt\""),
@@ -227,13 +226,6 @@ impl Config {
                 "must be a multiple of {turns}: whole rounds in each of {} stages",
                 self.train.stages()
             ));
-        }
-        let t = &self.train;
-        if t.varlen || t.draws_lengths() || t.segment_rest || t.ext_len > 0 {
-            return refuse(
-                "needs train.varlen = false, train.ext_len = 0 and none of train.segment_half, train.segment_spread and \
-                 train.segment_rest: segments of one length in every step",
-            );
         }
         if !self.task.name.is_empty() {
             // Lanes wait for their turn; examples that are left out would be lost.
@@ -425,8 +417,6 @@ mod tests {
                 "train.batch_warmup_from",
             ),
             (&[&WARMUP[..], &["train.batch_warmup=12"]].concat(), "train.batch_warmup"),
-            (&[&WARMUP[..], &["train.varlen=true"]].concat(), "train.batch_warmup"),
-            (&[&WARMUP[..], &["train.ext_len=3"]].concat(), "train.batch_warmup"),
             (&["train.lanes=4", "log.noise_scale_every=5"], "log.noise_scale_every"),
             (
                 &["optim.lr=1e38", "train.lanes=8", "schedule.scale=linear", "schedule.base_lanes=2"],

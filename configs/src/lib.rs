@@ -5,12 +5,10 @@
 //! and returns a [`Config`] whose ranges hold: the rest of the program trusts it. This crate knows no model: each
 //! declares its `[model]` section, a [`ModelSection`], and stands in the program's one list of [`Models`].
 
-mod adversarial;
 pub mod advice;
 mod average;
 mod config;
 mod counted;
-mod data;
 mod error;
 mod eval;
 pub mod exit_code;
@@ -21,12 +19,11 @@ mod machine;
 mod merge;
 pub mod model;
 mod optim;
+mod own;
 mod precision;
-mod pretraining;
 mod products;
 mod published;
 pub mod range;
-mod reading;
 mod reads;
 mod recovery;
 pub mod reference;
@@ -44,11 +41,9 @@ mod toml_text;
 mod train;
 mod unique;
 
-pub use adversarial::{AdversarialConfig, MarginGradient, MarginKind};
 pub use average::{AverageConfig, AverageKind, AverageTrigger, DecidingLoss, TwoTailedVariant};
 pub use config::Config;
 pub use counted::counted;
-pub use data::{DataConfig, DataOrder};
 pub use error::ConfigError;
 pub use eval::EvalConfig;
 pub use idle::Idle;
@@ -58,16 +53,14 @@ pub use machine::{
 pub use merge::Loaded;
 pub use model::{MemoryStart, ModelConfig, ModelSection, ModelType, Models};
 pub use optim::{LayerDecay, OptimConfig, OptimKind};
+pub use own::{OwnSection, SectionType};
 pub use precision::{LossScaleConfig, LossScaleKind};
-pub use pretraining::{
-    Fall, LossOver, MaskDraws, ObjectiveConfig, ObjectiveKind, PAIR_SPECIALS, PairsConfig, SpanKind,
-};
 pub use products::{Precision, Products};
 pub use published::PublishedConfig;
 pub use recovery::{NonFinite, RecoveryConfig};
-pub use refusal::out_of_range;
+pub use refusal::{no_effect, out_of_range};
 pub use run::{CheckpointConfig, LogConfig, RunConfig, SinkKind};
-pub use schedule::{CountOf, DecayFrom, RateScale, ScheduleConfig, ScheduleKind};
+pub use schedule::{CountOf, DecayFrom, Fall, RateScale, ScheduleConfig, ScheduleKind};
 pub use task::{TaskConfig, TaskLoss, TaskSummary, finetuning_defaults};
-pub use train::{CollectivesKind, DeviceKind, DocumentEnd, LossKind, ReducePrecision, Shard, TrainConfig};
+pub use train::{CollectivesKind, DeviceKind, ReducePrecision, Shard, TrainConfig};
 pub use unique::check_unique;

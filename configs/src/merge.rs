@@ -8,9 +8,10 @@ use std::path::Path;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use crate::config::{Networks, SECTIONS};
+use crate::config::Networks;
 use crate::keys::{flatten, nearest, pointer};
 use crate::model::{Models, WrongValue};
+use crate::own::OwnSections;
 use crate::{Config, ConfigError, OptimConfig, ScheduleConfig};
 use crate::{range, toml_text};
 
@@ -34,12 +35,11 @@ impl Loaded {
     /// The merged configuration as TOML, each key followed by where it came from.
     pub fn render(&self) -> String {
         let mut text = String::new();
-        let mut section = "";
+        let mut section = String::new();
         for (key, value) in flatten(&self.config.read_json()) {
             let (head, name) = key.split_once('.').unwrap_or(("", &key));
-            let head = SECTIONS.iter().find(|s| **s == head).copied().unwrap_or("");
             if head != section {
-                section = head;
+                section = head.to_string();
                 text.push_str(&format!("\n[{section}]\n"));
             }
             let origin = self.origins.get(&key).map_or(DEFAULT, String::as_str);
@@ -152,6 +152,8 @@ struct Layers {
     given: BTreeMap<String, usize>,
     /// How many have been merged.
     givers: usize,
+    /// Keys of sections that this family does not have and another one has, each with its last value and its default there.
+    elsewhere: BTreeMap<String, (Value, Value)>,
 }
 
 /// Sections that a network may have to itself, as `[SECTION.NETWORK]`.
@@ -173,7 +175,14 @@ impl Layers {
         };
         let defaults = Config::default_with(models, model);
         let merged = defaults.to_json();
-        Ok(Self { merged, defaults, origins: BTreeMap::new(), given: BTreeMap::new(), givers: 0 })
+        Ok(Self {
+            merged,
+            defaults,
+            origins: BTreeMap::new(),
+            given: BTreeMap::new(),
+            givers: 0,
+            elsewhere: BTreeMap::new(),
+        })
     }
 
     /// Networks that may have sections of their own.
@@ -233,7 +242,12 @@ impl Layers {
         let known: Vec<String> = flatten(&self.merged).into_iter().map(|(key, _)| key).collect();
         for (key, value) in flatten(value) {
             let general = self.of_all_networks(&key);
+            let elsewhere = || self.defaults.models().default_of_key(&key);
             if !known.contains(general.as_ref().unwrap_or(&key)) {
+                if let Some(default) = elsewhere() {
+                    self.elsewhere.insert(key, (value, default));
+                    continue;
+                }
                 return Err(ConfigError::UnknownKey {
                     nearest: nearest(&key, &known),
                     key,
@@ -313,12 +327,12 @@ impl Layers {
         if let Some(fields) = merged["model"].as_object_mut() {
             fields.remove("model_type");
         }
-        let read = self.defaults.models().find(self.defaults.model.model_type()).map(|known| known.read);
-        let Some(read) = read else {
+        let Some(known) = self.defaults.models().find(self.defaults.model.model_type()) else {
             return Err(ConfigError::NotAnOverride { text: "model.model_type".into() });
         };
         let wrong = |section: &str, error| self.wrong_type(section, error);
-        Config::of_json(self.defaults.models, &merged, networks, read, wrong)
+        let own = OwnSections::take(known.sections, &mut merged, wrong)?;
+        Config::of_json(self.defaults.models, &merged, own, networks, known.read, wrong)
     }
 
     fn section<T: DeserializeOwned>(&self, name: &str, value: &Value) -> Result<T, ConfigError> {
@@ -366,7 +380,9 @@ fn in_words(message: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::testing::MODELS;
+    use serde_json::json;
+
+    use crate::testing::{Data, MODELS, Segments};
 
     fn overrides(list: &[&str]) -> Vec<String> {
         list.iter().map(|s| s.to_string()).collect()
@@ -393,7 +409,7 @@ mod tests {
     fn later_layers_win_and_origins_are_kept() {
         let dir = tempfile_with("[train]\nlanes = 16\nsegment = 64\n");
         let loaded = MODELS.load(Some(&dir), &overrides(&["train.lanes=4"])).unwrap();
-        assert_eq!((loaded.config.train.lanes, loaded.config.train.segment), (4, 64));
+        assert_eq!((loaded.config.train.lanes, loaded.config.own::<Segments>().segment), (4, 64));
         assert!(loaded.origins["train.lanes"].contains("override"));
         assert!(loaded.render().contains("steps = 1000  # default"));
         std::fs::remove_file(dir).unwrap();
@@ -414,20 +430,27 @@ mod tests {
             .config
             .to_json();
         let config =
-            MODELS.from_json_with(&json, "the test", &overrides(&["eval.lanes=6", "data.corpus=7"])).unwrap();
-        assert_eq!((config.train.lanes, config.eval.lanes, config.data.corpus.as_str()), (4, 6, "7"));
-        assert!(MODELS.from_json_with(&json, "the test", &overrides(&["eval.lane=6"])).is_err());
+            MODELS.from_json_with(&json, "the test", &overrides(&["eval.every=6", "data.corpus=7"])).unwrap();
+        assert_eq!((config.train.lanes, config.eval.every), (4, 6));
+        assert_eq!(config.own::<Data>().corpus, "7");
+        assert!(MODELS.from_json_with(&json, "the test", &overrides(&["eval.ever=6"])).is_err());
         let part = serde_json::json!({"model": {"model_type": "paired", "mem_len": 9}});
         let config = MODELS.from_json_with(&part, "the test", &[]).unwrap();
         assert_eq!(config.model.mem_len(), 9);
-        assert_eq!(config.to_json()["objective"]["kind"], "permutation");
+        assert_eq!(
+            (&config.to_json()["data"]["order"], config.own::<Segments>().segment),
+            (&json!("pairs"), 512)
+        );
     }
 
     #[test]
     fn strings_need_no_quotes_in_overrides() {
         let loaded = MODELS.load(None, &overrides(&["run.dir=runs/a b", "data.corpus=\"x\""])).unwrap();
         assert_eq!(MODELS.load(None, &overrides(&["run.dir=2026"])).unwrap().config.run.dir, "2026");
-        assert_eq!((loaded.config.run.dir.as_str(), loaded.config.data.corpus.as_str()), ("runs/a b", "x"));
+        assert_eq!(
+            (loaded.config.run.dir.as_str(), loaded.config.own::<Data>().corpus.as_str()),
+            ("runs/a b", "x")
+        );
     }
 
     #[test]

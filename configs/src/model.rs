@@ -9,9 +9,10 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::own::SectionType;
 use crate::range::{Range, schema_of};
 pub use crate::refusal::{no_effect, out_of_range};
-use crate::{Config, ConfigError, Idle};
+use crate::{Config, ConfigError, DeviceKind, Idle};
 
 /// Bounds that keep products of sizes far inside 64 bits, whatever a file says.
 const MAX_WIDTH: usize = 1 << 24;
@@ -59,8 +60,11 @@ pub trait ModelSection:
     /// Networks that may have an `[optim.NAME]` and a `[schedule.NAME]` of their own; none where there is one network.
     const NETWORKS: &'static [&'static str] = &[];
 
-    /// What it reads of the keys that not every family reads, which [`Config::reads`] knows: whole sections, such as `pairs`, and single keys, such as
-    /// `train.segment`.
+    /// Sections that the family owns, beside this one.
+    const SECTIONS: &'static [SectionType] = &[];
+
+    /// What it reads of its own sections and of the keys of the loop that not every family reads, which [`Config::reads`] knows: whole sections,
+    /// such as `pairs`, and single keys, such as `train.segment`.
     const READS: &'static [&'static str] = &[];
 
     /// The entry of its family, whose type the trainer knows.
@@ -108,9 +112,15 @@ pub trait ModelSection:
         None
     }
 
-    /// Gives tables of positions room for `segment` tokens after the memory, where the recipe leaves their size open.
-    fn fit_positions(&mut self, segment: usize) {
-        let _ = segment;
+    /// Targets of a lane in a step of pre-training, about.
+    fn targets_per_lane(&self, config: &Config) -> usize {
+        let _ = config;
+        1
+    }
+
+    /// Gives tables of positions the room that a run needs, where the recipe leaves their size open.
+    fn fit_positions(&mut self, config: &Config) {
+        let _ = config;
     }
 
     /// What Hugging Face means by the keys that its `config.json` leaves out or sets to null.
@@ -134,7 +144,8 @@ trait Section: Debug + Send + Sync {
     fn set_vocabulary(&mut self, size: usize, eos: Option<u32>) -> Result<(), ConfigError>;
     fn mem_len(&self) -> usize;
     fn reuse_len(&self) -> Option<usize>;
-    fn fit_positions(&mut self, segment: usize);
+    fn targets_per_lane(&self, config: &Config) -> usize;
+    fn fit_positions(&mut self, config: &Config);
     fn check(&self) -> Result<(), ConfigError>;
     fn check_run(&self, config: &Config) -> Result<(), ConfigError>;
     fn idle(&self, config: &Config) -> Vec<Idle>;
@@ -167,8 +178,11 @@ impl<T: ModelSection> Section for T {
     fn reuse_len(&self) -> Option<usize> {
         ModelSection::reuse_len(self)
     }
-    fn fit_positions(&mut self, segment: usize) {
-        ModelSection::fit_positions(self, segment);
+    fn targets_per_lane(&self, config: &Config) -> usize {
+        ModelSection::targets_per_lane(self, config)
+    }
+    fn fit_positions(&mut self, config: &Config) {
+        ModelSection::fit_positions(self, config);
     }
     fn check(&self) -> Result<(), ConfigError> {
         ModelSection::check(self)
@@ -259,6 +273,11 @@ impl ModelConfig {
         self.0.reuse_len()
     }
 
+    /// Targets of a lane in a step of pre-training, about.
+    pub(crate) fn targets_per_lane(&self, config: &Config) -> usize {
+        self.0.targets_per_lane(config)
+    }
+
     /// Takes the corpus' vocabulary where the recipe leaves it open (`vocab_size = 0`), and refuses a
     /// corpus with ids that the model has no embedding for.
     /// `eos` is the tokenizer's end-of-sequence token, if it has one.
@@ -310,10 +329,9 @@ impl ModelConfig {
         Value::Object(all)
     }
 
-    /// Gives tables of positions room for `segment` tokens after the memory, where the recipe leaves
-    /// their size open.
-    pub(crate) fn fit_positions(&mut self, segment: usize) {
-        self.0.fit_positions(segment);
+    /// Gives tables of positions the room that a run needs, where the recipe leaves their size open.
+    pub(crate) fn fit_positions(&mut self, config: &Config) {
+        self.0.fit_positions(config);
     }
 
     /// Checks every range that does not need the vocabulary.
@@ -327,7 +345,7 @@ impl ModelConfig {
     }
 
     /// Checks what a run asks of the other sections.
-    pub fn check_run(&self, config: &Config) -> Result<(), ConfigError> {
+    pub(crate) fn check_run(&self, config: &Config) -> Result<(), ConfigError> {
         self.0.check_run(config)
     }
 }
@@ -346,10 +364,11 @@ pub struct ModelType {
     pub title: &'static str,
     /// Networks with sections of their own.
     pub networks: &'static [&'static str],
+    pub(crate) sections: &'static [SectionType],
     pub(crate) default: fn() -> ModelConfig,
     pub(crate) read: fn(&Value) -> Result<ModelConfig, WrongValue>,
     pub(crate) run_defaults: fn(&mut Config),
-    pub(crate) schema: fn() -> Value,
+    pub(crate) schema: fn() -> &'static Value,
     hugging_face_defaults: fn(&mut Map<String, Value>, &Map<String, Value>),
     of_hugging_face: fn(&ModelConfig) -> Result<ModelConfig, ConfigError>,
 }
@@ -361,6 +380,7 @@ impl ModelType {
             name: T::TYPE,
             title: T::TITLE,
             networks: T::NETWORKS,
+            sections: T::SECTIONS,
             default: || T::default().into(),
             read: |fields| Ok(serde_path_to_error::deserialize::<_, T>(fields)?.into()),
             run_defaults: T::run_defaults,
@@ -397,6 +417,13 @@ impl Models {
     /// The configuration of `model_type` with every key at its default.
     pub fn default_of(&self, model_type: &str) -> Option<ModelConfig> {
         self.find(model_type).map(|known| (known.default)())
+    }
+
+    /// The default of a key that sections of some family have.
+    pub(crate) fn default_of_key(&self, key: &str) -> Option<Value> {
+        let (section, name) = key.split_once('.')?;
+        let own = self.0.iter().flat_map(|known| known.sections).filter(|own| own.name == section);
+        own.into_iter().find_map(|own| own.defaults().remove(name))
     }
 
     /// Names of all, for messages.
@@ -481,4 +508,15 @@ pub fn refused(config: &Config, key: &'static str, why: &str) -> ConfigError {
     let value = config.to_json();
     let value = value.pointer(&format!("/{}", key.replace('.', "/"))).cloned().unwrap_or_default();
     out_of_range(key, value.as_str().map_or_else(|| value.to_string(), str::to_owned), why)
+}
+
+impl Config {
+    /// Refuses a card. `what` says what is done on the processor alone, such as `this model trains`.
+    pub fn check_on_processor(&self, what: &str) -> Result<(), ConfigError> {
+        if self.train.device == DeviceKind::Cuda {
+            let why = format!("{what} on the processor\nhint: leave train.device out");
+            return Err(refused(self, "train.device", &why));
+        }
+        Ok(())
+    }
 }

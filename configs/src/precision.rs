@@ -69,7 +69,7 @@ impl Config {
 
     /// What a sum over the targets of a step is divided by before it is scaled: the largest power of two that is at most their number.
     pub fn loss_divisor(&self) -> f64 {
-        let per_lane = if self.task.name.is_empty() { self.targets_per_lane() } else { 1 };
+        let per_lane = if self.task.name.is_empty() { self.model.targets_per_lane(self) } else { 1 };
         let targets = (self.train.lanes * per_lane).max(1);
         f64::from(targets.ilog2()).exp2()
     }

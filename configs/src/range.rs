@@ -11,7 +11,10 @@
 //!
 //! A whole number without an upper bound of its own, unless it is [`Range::any`], is at most [`MOST`]: sums of such numbers stay far inside 64 bits.
 
+use std::any::TypeId;
 use std::cmp::Ordering;
+use std::collections::HashMap;
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema, transform::Transform};
@@ -23,7 +26,7 @@ use crate::ConfigError;
 /// The most of anything that a key counts.
 pub const MOST: u64 = 1 << 40;
 /// The most lanes, or tokens of a lane, that a step or an evaluation reads.
-pub(crate) const MOST_READ: u64 = 1 << 24;
+pub const MOST_READ: u64 = 1 << 24;
 
 /// Marks a number that may be anything.
 const ANY: &str = "x-any";
@@ -98,18 +101,23 @@ impl Transform for Range {
 }
 
 /// The JSON Schema of a section: its keys with type, range and text, `required` naming them in their order.
-pub(crate) fn schema_of<T: JsonSchema>() -> Value {
-    let settings =
-        SchemaSettings::draft2020_12().for_serialize().with(|settings| settings.inline_subschemas = true);
-    settings.into_generator().into_root_schema_for::<T>().to_value()
+pub(crate) fn schema_of<T: JsonSchema + 'static>() -> &'static Value {
+    // To make one takes much longer than to check by it; there are as many as sections.
+    static MADE: LazyLock<Mutex<HashMap<TypeId, &'static Value>>> = LazyLock::new(Mutex::default);
+    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+    made.entry(TypeId::of::<T>()).or_insert_with(|| {
+        let settings =
+            SchemaSettings::draft2020_12().for_serialize().with(|settings| settings.inline_subschemas = true);
+        Box::leak(Box::new(settings.into_generator().into_root_schema_for::<T>().to_value()))
+    })
 }
 
 /// Checks every number of a section against the range at its key.
-pub fn check<T: JsonSchema + Serialize>(section: &str, values: &T) -> Result<(), ConfigError> {
-    check_by(&schema_of::<T>(), section, values)
+pub fn check<T: JsonSchema + Serialize + 'static>(section: &str, values: &T) -> Result<(), ConfigError> {
+    check_by(schema_of::<T>(), section, values)
 }
 
-/// The same by the section's schema, for who has made it before.
+/// The same by the section's schema.
 pub(crate) fn check_by<T: Serialize>(schema: &Value, section: &str, values: &T) -> Result<(), ConfigError> {
     let values = serde_json::to_value(values).unwrap_or_default();
     let Some(properties) = schema["properties"].as_object() else { return Ok(()) };

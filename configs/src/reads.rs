@@ -4,37 +4,16 @@ use serde_json::Value;
 
 use crate::{Config, Idle};
 
-/// What is read by those families alone that say so: sections, and keys of sections of which the loop reads the rest.
+/// Why a key of other families is refused.
+pub(crate) const NOT_READ: &str = "a run of this model does not read it";
+
+/// Keys of the loop that are read by those families alone that say so, as own sections are.
 const OF_FAMILIES: &[&str] = &[
-    "data",
-    "pairs",
-    "objective",
-    "adversarial",
     "task",
     "train.group",
-    "train.segment",
-    "train.ext_len",
-    "train.loss",
-    "train.varlen",
-    "train.segment_half",
-    "train.segment_spread",
-    "train.segment_most",
-    "train.segment_rate",
-    "train.segment_rest",
-    "train.drop_state",
-    "train.roll",
-    "train.at_document_end",
     "train.recompute",
     "train.batch_warmup",
     "train.batch_warmup_from",
-    "eval.lanes",
-    "eval.group",
-    "eval.steps",
-    "eval.segment",
-    "eval.ext_len",
-    "eval.mem_len",
-    "eval.same_length",
-    "eval.clamp_len",
     "average.decide_by",
 ];
 
@@ -47,7 +26,7 @@ fn has(list: &[&str], key: &str) -> bool {
 }
 
 impl Config {
-    /// Whether a run of this configuration reads a key, given by its dotted name.
+    /// Whether a run of this configuration reads a key that it has, given by its dotted name.
     pub fn reads(&self, key: &str) -> bool {
         let own = self.model.reads();
         let reads = match self.task.name.is_empty() {
@@ -55,7 +34,7 @@ impl Config {
             // An encoder may have no use for a key of training that others have.
             false => has(OF_TASKS, key) && (has(own, key) || !has(&["train.recompute"], key)),
         };
-        !has(OF_FAMILIES, key) || reads
+        reads || !(has(OF_FAMILIES, key) || self.owns(key))
     }
 
     /// Whether a key is read once a task is named: recipes for fine-tuning leave that to the command line.
@@ -80,7 +59,7 @@ impl Config {
     /// Keys that this family does not read. What fine-tunes is named by a key of its own section.
     pub(crate) fn idle_of_families(&self) -> Vec<Idle> {
         let why = match self.task.name.is_empty() {
-            true => "a run of this model does not read it",
+            true => NOT_READ,
             false => "needs an empty task.name: `segue finetune` does not read it",
         };
         let unread = |key: &String| !self.reads(key) && !self.waits_for_a_task(key) && key != "task.name";

@@ -15,9 +15,9 @@ pub fn sections(models: &'static Models) -> Vec<Section> {
     let defaults = |known: &ModelType| Config::default_with(models, (known.default)());
     let config = defaults(&models.types()[0]);
     let (first, others) = (&models.types()[0], &models.types()[1..]);
-    let of_models = [Section::of_model(first).after_the_model_type(models)];
-    let mut all =
-        config.described(of_models.into_iter().chain(others.iter().map(Section::of_model)).collect());
+    let of_models = [Section::of_model(first).after_the_model_type(models)].into_iter();
+    let of_models = of_models.chain(others.iter().map(Section::of_model)).chain(of_families(models));
+    let mut all = config.described(of_models.collect());
     for section in all.iter_mut().filter(|section| section.name != "model") {
         for known in others {
             section.add_defaults(known.title, &defaults(known).to_json());
@@ -25,6 +25,19 @@ pub fn sections(models: &'static Models) -> Vec<Section> {
         section.add_defaults("fine-tuning", &finetuning_defaults());
     }
     all
+}
+
+/// Sections that families own, each once.
+fn of_families(models: &Models) -> Vec<Section> {
+    let mut listed = Vec::new();
+    for own in models.types().iter().flat_map(|known| known.sections) {
+        let (title, defaults) = (own.title(), own.defaults());
+        if listed.iter().all(|section: &Section| section.title != title) {
+            let section = Section::of_schema(own.name, (own.schema)(), |key, _| defaults.get(key).cloned());
+            listed.push(section.titled(&title));
+        }
+    }
+    listed
 }
 
 /// Every table of a sweep's file.
@@ -41,7 +54,7 @@ impl Section {
     /// The section of a type of model; that of the first one is called by its plain name.
     fn of_model(known: &ModelType) -> Self {
         let defaults = (known.default)().to_json();
-        let section = Self::of_schema("model", &(known.schema)(), |key, _| defaults.get(key).cloned());
+        let section = Self::of_schema("model", (known.schema)(), |key, _| defaults.get(key).cloned());
         section.titled(&format!("model: {}", known.name))
     }
 

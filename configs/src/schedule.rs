@@ -56,6 +56,16 @@ pub enum CountOf {
     Network,
 }
 
+/// How a value falls over a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Fall {
+    /// In a line, to 0 at the last step of the schedule.
+    Linear,
+    /// Not at all.
+    Constant,
+}
+
 /// `[schedule]`: the learning rate of step s, counted from 1, is `lr · s / warmup` while s < `warmup`, then the decay.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -39,9 +39,9 @@ pub struct Key {
 }
 
 impl Section {
-    pub(crate) fn of<T: JsonSchema + Serialize>(name: &str, defaults: &T) -> Self {
+    pub(crate) fn of<T: JsonSchema + Serialize + 'static>(name: &str, defaults: &T) -> Self {
         let defaults = serde_json::to_value(defaults).unwrap_or_default();
-        Self::of_schema(name, &schema_of::<T>(), |key, _| defaults.get(key).cloned())
+        Self::of_schema(name, schema_of::<T>(), |key, _| defaults.get(key).cloned())
     }
 
     /// `default_of` tells the default of a key with this schema.

@@ -7,9 +7,9 @@ use crate::range::schema_of;
 use crate::section::Section;
 
 /// Every table of a file that is read as a `T`, the top of the file first.
-pub(crate) fn sections_of<T: JsonSchema>() -> Vec<Section> {
+pub(crate) fn sections_of<T: JsonSchema + 'static>() -> Vec<Section> {
     let mut all = Vec::new();
-    walk("", "", &schema_of::<T>(), &mut all);
+    walk("", "", schema_of::<T>(), &mut all);
     all
 }
 

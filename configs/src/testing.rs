@@ -6,11 +6,89 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::model::{ModelSection, ModelType, Models, check_heads, size, width};
-use crate::{Config, ConfigError, DataOrder, ObjectiveKind, range};
+use crate::{Config, ConfigError, Fall, Idle, OwnSection, SectionType, range};
 
 /// A model that reads streams, and one of two networks that reads pairs.
 pub static MODELS: LazyLock<Models> =
     LazyLock::new(|| Models::new(vec![ModelType::of::<Plain>(), ModelType::of::<Paired>()]));
+
+/// `[data]`: what the models of these tests read.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Data {
+    /// Folder of what is read.
+    pub corpus: String,
+    /// The order that it is read in.
+    pub order: Order,
+}
+
+/// An order of reading.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Order {
+    /// One after the other.
+    #[default]
+    Stream,
+    /// Two at a time.
+    Pairs,
+}
+
+impl OwnSection for Data {
+    const NAME: &'static str = "data";
+}
+
+/// Keys of `[train]`: what a step of these models shows.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Segments {
+    /// Tokens of a step, of a lane.
+    #[schemars(transform = range::Range::read(1))]
+    pub segment: usize,
+    /// Tokens of context before them.
+    #[schemars(transform = range::Range::read(0))]
+    pub ext_len: usize,
+}
+
+impl Default for Segments {
+    fn default() -> Self {
+        Self { segment: 128, ext_len: 0 }
+    }
+}
+
+impl OwnSection for Segments {
+    const NAME: &'static str = "train";
+    const TITLE: &'static str = "segments";
+}
+
+/// `[noise]`: noise that falls over a run, read by the first model alone.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Noise {
+    /// Standard deviation of what is added.
+    #[schemars(transform = range::Range::at_least(0.0))]
+    pub scale: f64,
+    /// How it falls over the run.
+    pub fall: Fall,
+}
+
+impl Default for Noise {
+    fn default() -> Self {
+        Self { scale: 0.0, fall: Fall::Linear }
+    }
+}
+
+impl OwnSection for Noise {
+    const NAME: &'static str = "noise";
+    const FOLLOWS_BY: &'static [&'static str] = &["scale", "fall"];
+
+    fn idle(&self, _: &Config) -> Vec<Idle> {
+        Idle::all(self.scale == 0.0, Self::NAME, &["fall"], &["noise.scale"], "needs noise.scale above 0")
+    }
+
+    fn follows_schedule(&self) -> bool {
+        self.scale > 0.0 && self.fall == Fall::Linear
+    }
+}
 
 /// A model that reads from left to right.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -55,16 +133,21 @@ impl Default for Plain {
 impl ModelSection for Plain {
     const TYPE: &'static str = "plain";
     const TITLE: &'static str = "Plain";
-    const READS: &'static [&'static str] =
-        &["data", "pairs", "objective", "adversarial", "task", "train", "eval", "average"];
+    const SECTIONS: &'static [SectionType] =
+        &[SectionType::of::<Data>(), SectionType::of::<Segments>(), SectionType::of::<Noise>()];
+    const READS: &'static [&'static str] = &["data", "noise", "task", "train", "average"];
 
     fn check(&self) -> Result<(), ConfigError> {
         range::check("model", self)?;
         check_heads(self.d_model, self.n_head, 0)
     }
 
-    fn check_run(&self, config: &Config) -> Result<(), ConfigError> {
-        config.check_text()
+    fn check_run(&self, _: &Config) -> Result<(), ConfigError> {
+        Ok(())
+    }
+
+    fn targets_per_lane(&self, config: &Config) -> usize {
+        config.own::<Segments>().segment
     }
 
     fn vocab_size(&self) -> usize {
@@ -102,23 +185,21 @@ impl Default for Paired {
 impl ModelSection for Paired {
     const TYPE: &'static str = "paired";
     const TITLE: &'static str = "Paired";
-    const READS: &'static [&'static str] =
-        &["data", "pairs", "objective", "adversarial", "task", "train", "eval", "average"];
+    const SECTIONS: &'static [SectionType] = &[SectionType::of::<Data>(), SectionType::of::<Segments>()];
+    const READS: &'static [&'static str] = &["data", "task", "train", "average"];
     const NETWORKS: &'static [&'static str] = &["reader", "writer"];
 
     fn check(&self) -> Result<(), ConfigError> {
         range::check("model", self)
     }
 
-    fn check_run(&self, config: &Config) -> Result<(), ConfigError> {
-        config.check_pairs(self.reuse_len)?;
-        config.check_text()
+    fn check_run(&self, _: &Config) -> Result<(), ConfigError> {
+        Ok(())
     }
 
     fn run_defaults(config: &mut Config) {
-        config.data.order = DataOrder::Pairs;
-        config.train.segment = 512;
-        config.objective.kind = ObjectiveKind::Permutation;
+        config.change(|data: &mut Data| data.order = Order::Pairs);
+        config.change(|segments: &mut Segments| segments.segment = 512);
     }
 
     fn reuse_len(&self) -> Option<usize> {

@@ -8,40 +8,6 @@ use crate::range::Range;
 
 /// More than any host has cores.
 const MOST_THREADS: usize = 1 << 12;
-/// The longest segments there are, in tokens.
-const MOST_SPREAD: f64 = 1e6;
-
-/// Targets that a segment takes its loss from (Yang 2019, table 2.6).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum LossKind {
-    /// All. With `ext_len = segment` every target has half a window before it and none is left out.
-    Full,
-    /// The most recent half of the segment, rounded up.
-    Half,
-}
-
-impl LossKind {
-    /// How many of a segment's last targets count.
-    pub fn targets(self, segment: usize) -> usize {
-        match self {
-            Self::Full => segment,
-            Self::Half => segment.div_ceil(2),
-        }
-    }
-}
-
-/// What a document's end does to the memory of its lane.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum DocumentEnd {
-    /// Nothing, as in the references.
-    Carry,
-    /// The segment after the one it lies in starts with a fresh memory.
-    Reset,
-    /// No position sees another document, in memory or segment.
-    Mask,
-}
 
 /// Where a rank computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
@@ -133,43 +99,6 @@ pub struct TrainConfig {
     /// does not depend on the number of ranks; 0 for all of a micro-step.
     #[schemars(transform = Range::read(0))]
     pub group: usize,
-    /// Tokens of a lane per step.
-    #[schemars(transform = Range::read(1))]
-    pub segment: usize,
-    /// Tokens before the segment that are read again each step, as context without loss. The memory ends where they
-    /// begin. 0 unless `data.order = "stream"`, and with `at_document_end = "reset"`.
-    #[schemars(transform = Range::read(0))]
-    pub ext_len: usize,
-    /// Targets that count in the loss.
-    pub loss: LossKind,
-    /// Segments of varying length, drawn for each step: 95 % around `segment`, the others around its half, with a
-    /// standard deviation of 5, at least 5 and at most `segment`.
-    pub varlen: bool,
-    /// Fraction of steps that draw the length of their segments around half of `segment`, the others around all of it
-    /// (AWD-LSTM: 0.05). Lengths are drawn where this or `segment_spread` is above 0, in place of `varlen`, and are rounded down.
-    #[schemars(transform = Range::at_least(0.0).at_most(1.0))]
-    pub segment_half: f64,
-    /// Standard deviation of these lengths in tokens (AWD-LSTM: 5). None is below 5.
-    #[schemars(transform = Range::at_least(0.0).at_most(MOST_SPREAD).in_double())]
-    pub segment_spread: f64,
-    /// Longest of them; 0 for no limit.
-    #[schemars(transform = Range::read(0))]
-    pub segment_most: usize,
-    /// Multiply the learning rate of a step with such lengths by length / `segment`.
-    pub segment_rate: bool,
-    /// Read what is left of a lane's epoch as one shorter segment, so that each of its tokens but the first is a target once; else it is
-    /// left out. Needs `data.order = "stream"` or `"lines"`.
-    pub segment_rest: bool,
-    /// Probability that a lane forgets all it carries before a segment (Melis 2023: 0.01); with `objective.samples`, each sample by
-    /// itself. Recurrent models alone.
-    #[schemars(transform = Range::at_least(0.0).at_most(1.0))]
-    pub drop_state: f64,
-    /// Begin each lane at a random place of its piece, another one each epoch, and go round (the partial shuffle of Press 2019). Needs
-    /// `data.order = "stream"`.
-    pub roll: bool,
-    /// What a document's end does to memory, in training and in its evaluations. Only `carry` unless
-    /// `data.order = "stream"`.
-    pub at_document_end: DocumentEnd,
     /// The same bits whatever the number of ranks. With more than one rank, `lanes / micro_batch / ranks` must then
     /// be a power of two; else it only has to be whole.
     pub exact: bool,
@@ -251,18 +180,6 @@ impl Default for TrainConfig {
             lanes: 8,
             micro_batch: 4,
             group: 0,
-            segment: 128,
-            ext_len: 0,
-            loss: LossKind::Full,
-            varlen: false,
-            segment_half: 0.0,
-            segment_spread: 0.0,
-            segment_most: 0,
-            segment_rate: true,
-            segment_rest: false,
-            drop_state: 0.0,
-            roll: false,
-            at_document_end: DocumentEnd::Carry,
             exact: true,
             threads: 1,
             batch_warmup: 0,

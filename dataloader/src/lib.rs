@@ -12,6 +12,7 @@ mod input;
 mod lanes;
 mod prefetch;
 mod preset;
+pub mod sections;
 mod shard;
 
 pub use bench::{Encoded, bench_encode};

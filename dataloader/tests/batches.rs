@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use scratch::{all_tokens, options};
-use segue_configs::DocumentEnd;
 use segue_data_error::DataError;
+use segue_dataloader::sections::DocumentEnd;
 use segue_dataloader::{
     BuildOptions, Corpus, Documents, EvalLanes, LaneCursor, LaneReader, Lanes, Lengths, PADDING_ID,
     Prefetcher, Preset, Reader, Segments, SentenceLanes, Split, StreamLanes, TokenStream, build,

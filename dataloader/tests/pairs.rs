@@ -12,6 +12,7 @@ use scratch::models::MODELS;
 use scratch::text::sample_text;
 use scratch::{all_tokens, options};
 use segue_configs::Config;
+use segue_dataloader::sections::{PairsConfig, SegmentConfig, SpanKind, targets_per_lane};
 use segue_dataloader::{
     Batch, BuildOptions, Corpus, LaneCursor, Lanes, PairLanes, Pairs, Preset, Split, TokenizerChoice, build,
 };
@@ -115,9 +116,9 @@ fn naive_row(
     pass: u64,
     offset: usize,
 ) -> (Vec<i64>, Vec<i64>, bool, Vec<i64>) {
-    let streams = config.train.lanes / if config.pairs.bidirectional { 2 } else { 1 };
+    let streams = config.train.lanes / if config.own::<PairsConfig>().bidirectional { 2 } else { 1 };
     let (text, flags) = piece(stream, streams, reversed);
-    let (segment, reused) = (config.train.segment, segment_reused(config));
+    let (segment, reused) = (config.own::<SegmentConfig>().segment, segment_reused(config));
     let key = [stream as u64, u64::from(reversed), pass, offset as u64];
     let mut draws = Draws::new(config.train.seed, Purpose::Pairs, &key);
     let ([a, a_end, b, b_end], follows) =
@@ -129,8 +130,8 @@ fn naive_row(
     segments.resize(segment - 1, 1);
     segments.push(2);
     let mut draws = Draws::new(config.train.seed, Purpose::Spans, &key);
-    let words = config.pairs.spans == segue_configs::SpanKind::Words;
-    let goal = config.targets_per_lane();
+    let words = config.own::<PairsConfig>().spans == SpanKind::Words;
+    let goal = targets_per_lane(&config);
     let mut chosen =
         naive::spans(&inputs[..reused], reversed, words, goal - goal / 2, begins_word, &mut draws);
     chosen.extend(naive::spans(&inputs[reused..], reversed, words, goal / 2, begins_word, &mut draws));
@@ -146,11 +147,12 @@ fn segment_reused(config: &Config) -> usize {
 /// Checks every row of a step against the naive way.
 fn compare(config: &Config, lanes: &PairLanes, at: u64) {
     let count = config.train.lanes;
-    let (batch, segment, targets) = (step(lanes, count, at), config.train.segment, config.targets_per_lane());
+    let (batch, segment, targets) =
+        (step(lanes, count, at), config.own::<SegmentConfig>().segment, targets_per_lane(&config));
     let half = config.train.micro_batch / 2;
     for lane in 0..count {
         let in_micro = lane % config.train.micro_batch;
-        let (stream, reversed) = match config.pairs.bidirectional {
+        let (stream, reversed) = match config.own::<PairsConfig>().bidirectional {
             true => (lane / config.train.micro_batch * half + in_micro % half, in_micro >= half),
             false => (lane, false),
         };

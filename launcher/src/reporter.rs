@@ -6,6 +6,7 @@ use segue_collectives::Communicator;
 use segue_configs::{Config, counted};
 use segue_engine::optim::NoiseScale;
 use segue_engine::{Event, Labels, LossAs, LossSum, Measures, Outcome, Started, StepReport};
+use segue_layers::AdversarialConfig;
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
@@ -238,7 +239,7 @@ impl<'a> Reporter<'a> {
         }
         if let Some(nats) = sum.adversarial {
             row["adversarial_loss"] = json!(nats / sum.targets);
-            let scale = self.config.adversarial.scale_at(step, self.config.schedule_steps());
+            let scale = self.config.own::<AdversarialConfig>().scale_at(step, self.config.schedule_steps());
             row["adversarial_scale"] = json!(scale);
         }
         if let Some(name) = source {

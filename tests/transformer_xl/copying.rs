@@ -1,7 +1,8 @@
 //! T8: a lag longer than the training segment, and what a longer memory makes of it.
 
 use segue_collectives::local::Local;
-use segue_configs::{Config, EvalConfig};
+use segue_configs::Config;
+use segue_dataloader::sections::TextEvalConfig;
 use segue_engine::Engine;
 use segue_kernels::{Parameters, libtorch};
 use segue_language as objective;
@@ -89,7 +90,10 @@ fn trained(encoding: &[&str], seed: u64, steps: u64) -> (Config, LanguageModel) 
 
 /// Perplexity of other text, with so much memory.
 fn perplexity(config: &Config, model: &mut LanguageModel, mem_len: usize) -> f64 {
-    model.look(Some(&EvalConfig { mem_len: mem_len as i64, ..config.eval.clone() }));
+    model.look(Some(&TextEvalConfig {
+        mem_len: mem_len as i64,
+        ..config.own::<TextEvalConfig>().into_owned()
+    }));
     let mut texts = Texts::new(1000);
     let mut memory = model.memory_start(LANES as i64);
     let (skipped, measured) = (10, 10);

@@ -1,6 +1,7 @@
 //! T6, T7, T9 and T11: memory, how far it reaches, and which targets count.
 
-use segue_configs::{LossKind, MemoryStart};
+use segue_configs::MemoryStart;
+use segue_dataloader::sections::LossKind;
 use segue_kernels::Carry;
 use segue_language::{Batch, Objective};
 use segue_layers::{Memory, NO_DOCUMENT};

@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::Layers;
 use crate::keys::pointer;
 use crate::model::Models;
+use crate::reads::NOT_READ;
 use crate::refusal::no_effect;
 use crate::{Config, ConfigError, Idle};
 
@@ -25,9 +26,26 @@ impl Models {
     }
 }
 
+/// A value as an override has it.
+fn text_of(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// Whether a value that was not read as its type is the default: 0 is 0.0.
+fn same(value: &Value, default: &Value) -> bool {
+    value == default || value.as_f64().is_some_and(|number| default.as_f64() == Some(number))
+}
+
 impl Layers {
     /// Refuses a key that was given and that nothing looks at, unless a later setting has taken its use away.
     pub(super) fn refuse_idle(&self, config: &Config) -> Result<(), ConfigError> {
+        for (key, (value, default)) in &self.elsewhere {
+            let Some(giver) = self.given.get(key) else { continue };
+            let later = self.given.get("model.model_type").is_some_and(|later| later > giver);
+            if !later && !same(value, default) {
+                return Err(no_effect(key, text_of(value), NOT_READ));
+            }
+        }
         let (now, defaults) = (config.to_json(), self.defaults.to_json());
         for Idle { key, by, why } in config.idle() {
             let Some(giver) = self.given.get(&key) else { continue };
@@ -38,9 +56,7 @@ impl Layers {
             if taken_away || value == default {
                 continue;
             }
-            let value = value.cloned().unwrap_or_default();
-            let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-            return Err(no_effect(key, value, why));
+            return Err(no_effect(key, value.map(text_of).unwrap_or_default(), why));
         }
         Ok(())
     }
@@ -55,7 +71,9 @@ impl Layers {
 
     /// Takes all keys without effect back to their defaults, those that a check refuses included.
     fn take_idle_back(&mut self) -> Result<TakenBack, ConfigError> {
-        let (mut taken, defaults) = (TakenBack::new(), self.defaults.to_json());
+        let defaults = self.defaults.to_json();
+        let of_others = self.elsewhere.iter().filter(|(_, (value, default))| !same(value, default));
+        let mut taken: TakenBack = of_others.map(|(key, (value, _))| (key.clone(), value.clone())).collect();
         loop {
             let config = self.read()?;
             let refused = match config.check() {

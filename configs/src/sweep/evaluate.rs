@@ -344,9 +344,15 @@ impl Evaluate {
 impl Lengths {
     fn init_of(&self, config: &Config) -> usize {
         let default = match config.model.mem_len() {
-            0 => (config.train.ext_len + config.train.segment).saturating_sub(self.segment),
+            0 => window_of(config).saturating_sub(self.segment),
             memory => memory,
         };
         self.init.unwrap_or(default)
     }
+}
+
+/// Tokens that a step of training shows, of a model that reads text.
+fn window_of(config: &Config) -> usize {
+    let train = &config.to_json()["train"];
+    ["ext_len", "segment"].iter().filter_map(|key| train[key].as_u64()).sum::<u64>() as usize
 }

@@ -1,4 +1,4 @@
-use segue_configs::Config;
+use crate::sections::SegmentConfig;
 use segue_data_error::DataError;
 use segue_random::{Purpose, Stream};
 
@@ -51,16 +51,15 @@ impl Segments {
         Self { tokens: segment, ext_len: 0, lengths: Lengths::Fixed, rest: false }
     }
 
-    /// As `[train]` says.
-    pub fn of(config: &Config) -> Self {
-        let train = &config.train;
+    /// As `[train]` says, with lengths that are drawn from `seed`.
+    pub fn of(train: &SegmentConfig, seed: u64) -> Self {
         let lengths = match (train.varlen, train.draws_lengths()) {
-            (true, _) => Lengths::Varlen { seed: train.seed },
+            (true, _) => Lengths::Varlen { seed },
             (_, true) => Lengths::Around {
                 half: train.segment_half,
                 spread: train.segment_spread,
                 most: train.segment_most,
-                seed: train.seed,
+                seed,
             },
             (false, false) => Lengths::Fixed,
         };

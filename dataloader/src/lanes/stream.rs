@@ -1,6 +1,6 @@
 use std::ops::Range;
 
-use segue_configs::DocumentEnd;
+use crate::sections::DocumentEnd;
 use segue_data_error::DataError;
 use segue_random::{Purpose, Stream};
 

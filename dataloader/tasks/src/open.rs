@@ -2,6 +2,7 @@ use std::path::{Path, PathBuf};
 
 use segue_configs::{Config, TaskConfig};
 use segue_data_error::DataError;
+use segue_dataloader::sections::SegmentConfig;
 use segue_tokenizer::Tokenizer;
 
 use super::data::{Split, TaskData, TaskSplits};
@@ -81,7 +82,7 @@ impl TaskData {
                 "task.data is not set\nhint: set it to the folder with the task's files".into(),
             ));
         }
-        let template = Template::new(tokenizer, config.train.segment)?;
+        let template = Template::new(tokenizer, config.own::<SegmentConfig>().segment)?;
         let data = open(&Request { task, tokenizer, template, splits, seed: config.train.seed })?;
         Ok(data.set_apart())
     }

@@ -2,6 +2,7 @@
 
 mod scratch;
 
+use segue_dataloader::sections::SegmentConfig;
 use std::fs;
 
 use scratch::text::pieces::{CONTROL, Model, NORMAL, UNKNOWN};
@@ -52,7 +53,7 @@ fn words_that_do_not_fit_are_counted_and_answered_o() {
         ("test.txt", b"Ada\nran\n"),
     ]);
     let mut config = config("conll", folder.path());
-    config.train.segment = 4;
+    config.change(|segments: &mut SegmentConfig| segments.segment = 4);
     let data = TaskData::open(&config, &words("Ada ran home to London"), ALL).unwrap();
     let dev = &data.dev[0];
     assert_eq!(sentences(dev)[0].positions, [Some(0), Some(1), None, None]);
@@ -67,7 +68,7 @@ fn words_that_do_not_fit_are_counted_and_answered_o() {
     // A word that the vocabulary makes nothing of has another cause, and no longer sequence helps.
     let invisible = "Ada B-PER\n\u{200E} O\nran O\n\n\u{FEFF} O\nhome O\n";
     fs::write(folder.path().join("dev.txt"), invisible).unwrap();
-    config.train.segment = 64;
+    config.change(|segments: &mut SegmentConfig| segments.segment = 64);
     if let Some(tokenizer) = xlnet() {
         let data = TaskData::open(&config, &tokenizer, DEV).unwrap();
         let note = "without a piece in the vocabulary, answered O: 2 words of 2 sentences (U+200E, U+FEFF)";
@@ -113,14 +114,14 @@ fn words_marked_as_ignored_are_read_and_neither_learnt_nor_scored() {
     let note = "marked -100, read and neither scored nor written with the answers: 1 word of 1 sentence";
     assert_eq!(data.test[0].skipped.notes, [note]);
     // Of words that do not fit, those are told that are answered O for it.
-    config.train.segment = 4;
+    config.change(|segments: &mut SegmentConfig| segments.segment = 4);
     let notes = TaskData::open(&config, &words("a b c"), DEV).unwrap().dev.remove(0).skipped.notes;
     assert!(notes.iter().any(|note| note.starts_with("1 words of 1 sentences did not fit")), "{notes:?}");
     fs::write(folder.path().join("dev.txt"), "a O\nb O\nb -100\n").unwrap();
     let notes = TaskData::open(&config, &words("a b c"), DEV).unwrap().dev.remove(0).skipped.notes;
     assert!(!notes.iter().any(|note| note.contains("did not fit")), "{notes:?}");
     fs::write(folder.path().join("dev.txt"), tags).unwrap();
-    config.train.segment = 64;
+    config.change(|segments: &mut SegmentConfig| segments.segment = 64);
     // A label that is listed is one.
     config.task.labels = ["O", "B-X", "-100", "-100.0"].map(String::from).to_vec();
     let data = TaskData::open(&config, &words("a b c"), ALL).unwrap();

@@ -4,7 +4,10 @@ use std::sync::LazyLock;
 
 use schemars::JsonSchema;
 use segue_configs::model::width;
-use segue_configs::{Config, ConfigError, DataOrder, ModelSection, ModelType, Models, ObjectiveKind, range};
+use segue_configs::{Config, ConfigError, ModelSection, ModelType, Models, SectionType, range};
+use segue_dataloader::sections::{
+    DataConfig, DataOrder, ObjectiveConfig, ObjectiveKind, PairsConfig, SegmentConfig, TextEvalConfig,
+};
 use serde::{Deserialize, Serialize};
 
 /// The one model.
@@ -28,21 +31,27 @@ impl Default for Paired {
 impl ModelSection for Paired {
     const TYPE: &'static str = "paired";
     const TITLE: &'static str = "Paired";
+    const SECTIONS: &'static [SectionType] = &[
+        SectionType::of::<DataConfig>(),
+        SectionType::of::<PairsConfig>(),
+        SectionType::of::<SegmentConfig>(),
+        SectionType::of::<ObjectiveConfig>(),
+        SectionType::of::<TextEvalConfig>(),
+    ];
     const READS: &'static [&'static str] = &["data", "pairs", "objective", "task", "train", "eval"];
 
     fn check(&self) -> Result<(), ConfigError> {
         range::check("model", self)
     }
 
-    fn check_run(&self, config: &Config) -> Result<(), ConfigError> {
-        config.check_pairs(self.reuse_len)?;
-        config.check_text()
+    fn check_run(&self, _: &Config) -> Result<(), ConfigError> {
+        Ok(())
     }
 
     fn run_defaults(config: &mut Config) {
-        config.data.order = DataOrder::Pairs;
-        config.train.segment = 512;
-        config.objective.kind = ObjectiveKind::Permutation;
+        config.change(|data: &mut DataConfig| data.order = DataOrder::Pairs);
+        config.change(|segments: &mut SegmentConfig| segments.segment = 512);
+        config.change(|objective: &mut ObjectiveConfig| objective.kind = ObjectiveKind::Permutation);
     }
 
     fn reuse_len(&self) -> Option<usize> {

@@ -88,7 +88,7 @@ pub fn largest_micro_batch(
         let mut tried = config.clone();
         tried.train.micro_batch = micro_batch;
         let shared = check_ranks(&tried.train, ranks).is_ok() && tried.train.holds_whole_groups();
-        if shared && tried.model.check_run(&tried).is_ok() && held(&tried)?.total() <= bytes {
+        if shared && tried.check_run().is_ok() && held(&tried)?.total() <= bytes {
             return Ok(Some(micro_batch));
         }
     }

@@ -39,7 +39,7 @@ pub fn resolved(config: &Config) -> Value {
     let mut json = config.to_json();
     let follows =
         |config: &Config| matches!(config.schedule.kind, ScheduleKind::Cosine | ScheduleKind::Linear);
-    if follows(config) || config.input_noise_falls() || config.adversarial.falls() {
+    if follows(config) || config.follows_schedule() {
         json["schedule"]["steps"] = json!(config.schedule_steps());
     }
     for network in config.networks_of("schedule") {
@@ -98,8 +98,10 @@ pub fn dropped(stored: &Value, now: &Config) -> Vec<String> {
         return Vec::new();
     };
     let now = now.to_json();
-    let differs =
-        |(key, value): &(String, Value)| now.pointer(&format!("/{}", key.replace('.', "/"))) != Some(value);
+    let differs = |(key, value): &(String, Value)| {
+        let place = format!("/{}", key.replace('.', "/"));
+        stored.pointer(&place).is_some() && now.pointer(&place) != Some(value)
+    };
     let line = |(key, value)| {
         format!("the checkpoint was written with `{key}` = {value}, which has no effect and is left out")
     };
@@ -110,8 +112,8 @@ pub fn dropped(stored: &Value, now: &Config) -> Vec<String> {
 fn with_group(stored: &Value) -> Value {
     let mut stored = stored.clone();
     let micro_batch = stored["train"]["micro_batch"].clone();
-    if let Some(eval) = stored["eval"].as_object_mut() {
-        // It decided before there was a key.
+    // It decided before there was a key, wherever lanes are evaluated.
+    if let Some(eval) = stored["eval"].as_object_mut().filter(|eval| eval.contains_key("lanes")) {
         eval.entry("group").or_insert(micro_batch);
     }
     stored

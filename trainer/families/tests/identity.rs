@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use segue_configs::ConfigError;
+use segue_configs::{Config, ConfigError, reference};
+use segue_dataloader::sections::{ObjectiveConfig, SegmentConfig};
 use segue_engine::identity::{changes, config_hash, dropped, effective, identity, resolved, with_defaults};
 use segue_families::{FAMILIES, MODELS};
 use segue_language::Language;
@@ -79,6 +80,21 @@ fn others(model: &str, key: &str, value: &Value) -> Vec<Value> {
     }
 }
 
+/// The values of all keys of a configuration, and the defaults of those that other families have.
+fn of_all_families(config: &Config) -> Value {
+    let mut all = config.to_json();
+    for section in reference::sections(&MODELS).iter().filter(|section| section.name != "model") {
+        let keys = section.keys.iter().filter_map(|key| Some((&key.name, key.default.clone()?)));
+        for (key, default) in keys {
+            let slot = &mut all[&section.name][key];
+            if slot.is_null() {
+                *slot = default;
+            }
+        }
+    }
+    all
+}
+
 /// Keys of these sections, with values, that a run of these settings is refused for as without effect.
 fn refused(model: &str, base: &[&str], sections: &[&str]) -> Vec<(String, Value)> {
     let load = |more: String| {
@@ -88,7 +104,7 @@ fn refused(model: &str, base: &[&str], sections: &[&str]) -> Vec<(String, Value)
             &[format!("model.model_type={model}")].into_iter().chain(base).chain([more]).collect::<Vec<_>>(),
         )
     };
-    let config = load("run.dir=x".into()).unwrap().config.to_json();
+    let config = of_all_families(&load("run.dir=x".into()).unwrap().config);
     let networks = MODELS.find(model).unwrap().networks;
     let mut found = Vec::new();
     for section in sections {
@@ -118,15 +134,17 @@ fn every_key_is_read_or_refused_by_every_family() {
         let model = (family.section)().name;
         let model_type = format!("model.model_type={model}");
         let config = load(std::slice::from_ref(&model_type)).unwrap();
-        let (all, shown) = (config.to_json(), config.read_json());
+        let (own, all, shown) = (config.to_json(), of_all_families(&config), config.read_json());
         let mut unread = 0;
         for (section, keys) in all.as_object().unwrap() {
             for (key, value) in keys.as_object().unwrap() {
                 let name = format!("{section}.{key}");
-                assert_eq!(shown[section].get(key).is_some(), config.reads(&name), "{model}: {name}");
+                let is_own = own[section].get(key).is_some();
+                let reads = is_own && config.reads(&name);
+                assert_eq!(shown[section].get(key).is_some(), reads, "{model}: {name}");
                 // Keys of fine-tuning say which command is meant.
                 let tunes = section == "task" && family.capability::<Language>().is_some();
-                if config.reads(&name) || tunes || name == "task.name" {
+                if reads || tunes || name == "task.name" {
                     continue;
                 }
                 unread += 1;
@@ -156,7 +174,7 @@ fn a_key_that_another_model_does_not_read_is_taken_back_to_its_default() {
     };
     let read = ["model.model_type=lstm", "train.drop_state=0.9", "objective.samples=3"];
     let config = load(&[&read[..], &["model.model_type=transfo-xl"]].concat()).unwrap();
-    assert_eq!((config.train.drop_state, config.objective.samples), (0.0, 1));
+    assert_eq!((config.own::<SegmentConfig>().drop_state, config.own::<ObjectiveConfig>().samples), (0.0, 1));
     assert_eq!(effective(&config), resolved(&config));
     // The other way round it is refused.
     let message = load(&["model.model_type=transfo-xl", "train.drop_state=0.9"]).unwrap_err();

@@ -5,8 +5,9 @@
 //! falls by a margin of ε‖h‖ before the softmax, and nothing of the size of a table of words is made.
 
 mod rows;
+mod section;
 
-use segue_configs::{AdversarialConfig, MarginGradient, MarginKind};
+pub use section::{AdversarialConfig, MarginGradient, MarginKind};
 use segue_kernels::Kernels;
 use segue_kernels::libtorch::widened;
 use tch::{Kind, Tensor};

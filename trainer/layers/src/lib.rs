@@ -19,7 +19,7 @@ use segue_kernels::cards::Source;
 pub use activation::Activation;
 pub use adaptive_softmax::AdaptiveSoftmax;
 pub use adaptive_softmax::{ByCluster, Cluster};
-pub use adversarial::Adversary;
+pub use adversarial::{AdversarialConfig, Adversary, MarginGradient, MarginKind};
 pub use attention::{Context, attention_mask, relative_shift, sinusoids, sinusoids_between};
 pub use cosine::mean_cosine;
 pub use heads::{

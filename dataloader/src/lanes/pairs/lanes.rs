@@ -1,6 +1,7 @@
 use std::ops::Range;
 
-use segue_configs::{Config, MaskDraws};
+use crate::sections::{DataConfig, MaskDraws, PAIR_SPECIALS};
+use segue_configs::Config;
 use segue_data_error::DataError;
 use segue_random::{Draws, Purpose};
 use segue_tokenizer::Tokenizer;
@@ -51,7 +52,7 @@ impl PairLanes {
             }
             sources.push(PairSource::open(corpus, split)?);
         }
-        for (source, weight) in sources.iter_mut().zip(&config.data.weights) {
+        for (source, weight) in sources.iter_mut().zip(&config.own::<DataConfig>().weights) {
             source.weight = *weight;
         }
         PairLanes::new(sources, &tokenizer, PairOptions::of(config)?)
@@ -108,7 +109,7 @@ impl PairLanes {
     fn draw(&self, view: &View<'_>, offset: u64, key: DrawKey, out: &mut Sequence) -> Result<(), DataError> {
         let (layout, symbols) = (self.options.layout, &self.arrangement.symbols);
         let reused = layout.reuse_len;
-        let total = layout.segment - reused - segue_configs::PAIR_SPECIALS;
+        let total = layout.segment - reused - PAIR_SPECIALS;
         let mut draws = Draws::new(self.options.seed, Purpose::Pairs, &key);
         let pair = Segments::draw(view, offset + reused as u64, total as u64, &mut draws)?;
         let a_end = reused + (pair.a.end - pair.a.start) as usize;
@@ -169,8 +170,8 @@ impl Lanes for PairLanes {
 mod tests {
     use super::*;
     use crate::lanes::pairs::options::{Layout, Spans, Task};
+    use crate::sections::SpanKind;
     use proptest::prelude::*;
-    use segue_configs::SpanKind;
 
     /// Lanes over nothing but these tokens, with SEP 1, CLS 2 and mask 3.
     fn lanes(source: PairSource, lanes: usize, bidirectional: bool, layout: Layout, seed: u64) -> PairLanes {

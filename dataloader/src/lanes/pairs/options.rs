@@ -1,4 +1,5 @@
-use segue_configs::{Config, MaskDraws, ObjectiveKind, SpanKind};
+use crate::sections::{MaskDraws, ObjectiveConfig, ObjectiveKind, PairsConfig, SegmentConfig, SpanKind};
+use segue_configs::Config;
 use segue_data_error::DataError;
 
 /// How sequences of pairs are drawn: what a configuration says of it, checked there.
@@ -64,7 +65,8 @@ impl PairOptions {
             );
             return Err(DataError::Usage(why));
         };
-        let (pairs, objective) = (&config.pairs, &config.objective);
+        let (pairs, objective) = (config.own::<PairsConfig>(), config.own::<ObjectiveConfig>());
+        let segment = config.own::<SegmentConfig>().segment;
         let task = match objective.kind {
             ObjectiveKind::Permutation => Task::Permutation,
             ObjectiveKind::Denoising => {
@@ -82,10 +84,10 @@ impl PairOptions {
             bidirectional: pairs.bidirectional,
             draws: pairs.draws,
             layout: Layout {
-                segment: config.train.segment,
+                segment,
                 reuse_len,
                 perm_size: pairs.perm_size,
-                targets: config.targets_per_lane(),
+                targets: pairs.targets(segment),
             },
             spans: Spans {
                 kind: pairs.spans,

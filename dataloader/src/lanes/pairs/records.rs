@@ -1,7 +1,8 @@
 use std::ops::Range;
 use std::path::Path;
 
-use segue_configs::{Config, MaskDraws};
+use crate::sections::{DataConfig, MaskDraws};
+use segue_configs::Config;
 use segue_data_error::DataError;
 
 use super::arrange::{Arrangement, Sequence};
@@ -30,7 +31,8 @@ pub struct RecordLanes {
 impl RecordLanes {
     /// Lanes over the training records of the folder `data.corpus`.
     pub fn open(config: &Config) -> Result<RecordLanes, DataError> {
-        let folder = Path::new(&config.data.corpus);
+        let data = config.own::<DataConfig>();
+        let folder = Path::new(&data.corpus);
         RecordLanes::new(RecordSteps::open(folder, "train", &[])?, PairOptions::of(config)?)
             .map_err(|why| DataError::foreign(folder, why))
     }

@@ -1,4 +1,4 @@
-use segue_configs::SpanKind;
+use crate::sections::SpanKind;
 use segue_random::Draws;
 
 use super::options::Spans;

@@ -3,6 +3,7 @@ use std::time::Instant;
 
 use clap::Args;
 use segue_configs::Config;
+use segue_dataloader::sections::SegmentConfig;
 use segue_dataloader::{Corpus, LaneCursor, Lanes, PairLanes, Split};
 use serde_json::{Value, json};
 
@@ -48,18 +49,18 @@ pub fn run(args: &PairsArgs, out: &Output) -> Result<Value, Failure> {
     drop(bar);
     let seconds = began.elapsed().as_secs_f64();
     let sequences = (args.steps * count as u64) as f64;
-    let tokens_per_s = sequences * config.train.segment as f64 / seconds;
+    let tokens_per_s = sequences * config.own::<SegmentConfig>().segment as f64 / seconds;
     let (reused, _) = lanes.options().parts();
     out.line(&format!(
         "{:.2} million tokens/s on one core ({:.2} million new ones), {:.1} µs a sequence of {}",
         tokens_per_s / 1e6,
         sequences * reused as f64 / seconds / 1e6,
         seconds / sequences * 1e6,
-        config.train.segment
+        config.own::<SegmentConfig>().segment
     ));
     Ok(json!({
         "tokens_per_s": tokens_per_s, "new_tokens_per_s": sequences * reused as f64 / seconds,
-        "sequences_per_s": sequences / seconds, "segment": config.train.segment, "lanes": count, "steps": args.steps,
+        "sequences_per_s": sequences / seconds, "segment": config.own::<SegmentConfig>().segment, "lanes": count, "steps": args.steps,
     }))
 }
 

@@ -4,6 +4,7 @@ use std::time::Instant;
 use clap::{Args, ValueEnum};
 use segue_collectives::{Communicator, Slowed};
 use segue_configs::{CollectivesKind, Config, Products};
+use segue_dataloader::sections::SegmentConfig;
 use segue_engine::Engine;
 use segue_language::{Frequencies, Language, build, random_batch};
 use segue_report::median;
@@ -171,7 +172,7 @@ pub fn run(args: &StepArgs, comm: &dyn Communicator, out: &Output) -> Result<Val
     let (step_s, exposed_s) = (median(&times), median(&exposed));
     times.sort_by(f64::total_cmp);
     let slowest = times.get(times.len() * 95 / 100).copied();
-    let tokens_per_s = (lanes * config.train.segment) as f64 / step_s;
+    let tokens_per_s = (lanes * config.own::<SegmentConfig>().segment) as f64 / step_s;
     out.line(&format!(
         "{tokens_per_s:.0} tokens/s, {step_s:.4} s a step, of it {exposed_s:.4} s waiting for reductions"
     ));

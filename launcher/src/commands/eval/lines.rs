@@ -1,7 +1,8 @@
 //! Evaluation of a recurrent model line by line.
 
 use segue_collectives::Communicator;
-use segue_configs::{Config, DataOrder, EvalConfig};
+use segue_configs::Config;
+use segue_dataloader::sections::{DataConfig, DataOrder, TextEvalConfig};
 use segue_engine::Watch;
 use segue_language::{ModelFolder, Objective, Validation};
 use serde_json::Value;
@@ -18,10 +19,10 @@ pub fn config(folder: &ModelFolder, trained: &Config, args: &EvalArgs) -> Result
         return Err(Failure::new(USAGE, message));
     }
     let mut config = trained.clone();
-    config.data.order = DataOrder::Episodes;
+    config.change(|data: &mut DataConfig| data.order = DataOrder::Episodes);
     let lanes = args.lanes.unwrap_or(LANES);
     let (group, segment) = (args.group.min(lanes), args.segment.unwrap_or(SEGMENT));
-    config.eval = EvalConfig { lanes, group, segment, ..EvalConfig::default() };
+    config.change(|eval| *eval = TextEvalConfig { lanes, group, segment, ..TextEvalConfig::default() });
     Ok(config)
 }
 

@@ -19,7 +19,8 @@ use std::path::{Path, PathBuf};
 
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand, ValueEnum};
 use segue_collectives::Communicator;
-use segue_configs::{DocumentEnd, EvalConfig, ModelConfig};
+use segue_configs::ModelConfig;
+use segue_dataloader::sections::{DocumentEnd, TextEvalConfig};
 use segue_dataloader::{Corpus, Documents, Split, TokenStream};
 use segue_engine::Watch;
 use segue_family::{Asked, Evaluations, Trained};
@@ -109,7 +110,7 @@ struct AttentionArgs {
 }
 
 impl AttentionArgs {
-    fn of(&self, model: &ModelConfig) -> Result<EvalConfig, Failure> {
+    fn of(&self, model: &ModelConfig) -> Result<TextEvalConfig, Failure> {
         Ok(context(model, self.mem_len, self.clamp_len, self.same_length)?)
     }
 }

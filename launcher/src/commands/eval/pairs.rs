@@ -5,6 +5,7 @@ use std::path::Path;
 use clap::{Args, ValueEnum};
 use segue_collectives::Communicator;
 use segue_configs::Config;
+use segue_dataloader::sections::{DataConfig, ObjectiveConfig, TextEvalConfig};
 use segue_dataloader::{Corpus, Split};
 use segue_engine::Watch;
 use segue_language::{ModelFolder, PairValidation, Sources, context, load_objective};
@@ -67,9 +68,11 @@ pub fn run(
     refuse_stream_options(args)?;
     let mut config = folder.training_config(named, &args.pairs.all_overrides())?;
     context(&config.model, args.attention.mem_len, args.attention.clamp_len, false)?;
-    config.eval.lanes = args.lanes.unwrap_or(config.eval.lanes);
-    config.eval.mem_len = args.attention.mem_len.map_or(config.eval.mem_len, |n| n as i64);
-    config.eval.clamp_len = args.attention.clamp_len.unwrap_or(config.eval.clamp_len);
+    config.change(|eval: &mut TextEvalConfig| {
+        eval.lanes = args.lanes.unwrap_or(eval.lanes);
+        eval.mem_len = args.attention.mem_len.map_or(eval.mem_len, |n| n as i64);
+        eval.clamp_len = args.attention.clamp_len.unwrap_or(eval.clamp_len);
+    });
     let split = args.text.split.into();
     let corpus = corpus(&config, args.text.corpus.as_deref(), split, named)?;
     config.model.fit_vocabulary(corpus.vocab_size(), None)?;
@@ -81,11 +84,13 @@ pub fn run(
     let bar = out.progress(0, Unit::Steps, "evaluate");
     let mut progress = |done, whole| bar.set_of(done, whole);
     let mut watch = Watch::new(&mut progress);
-    let result = pairs.evaluate(objective.as_mut(), &config.eval, comm, &mut watch)?;
+    let result = pairs.evaluate(objective.as_mut(), &config.own(), comm, &mut watch)?;
     drop(bar);
     out.line(&result.describe());
     super::check_loss(result.loss, &folder.path)?;
-    Ok(json!({ "model": folder.path, "objective": config.objective.kind, "evaluation": result }))
+    Ok(
+        json!({ "model": folder.path, "objective": config.own::<ObjectiveConfig>().kind, "evaluation": result }),
+    )
 }
 
 /// The corpus that is named, or the one that a run evaluates.
@@ -93,7 +98,7 @@ fn corpus(config: &Config, named: Option<&Path>, split: Split, model: &Path) -> 
     if let Some(corpus) = named {
         return Ok(Corpus::open(corpus)?);
     }
-    let data = &config.data;
+    let data = config.own::<DataConfig>();
     if data.corpus.is_empty() && data.corpora.is_empty() {
         let message = format!(
             "{} does not record the corpus it was trained on\nhint: add --corpus FOLDER",

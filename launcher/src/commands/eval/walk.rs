@@ -1,4 +1,5 @@
 use clap::Args;
+use segue_dataloader::sections::SegmentConfig;
 use segue_protocols::Walk;
 
 use super::subject::Subject;
@@ -21,7 +22,8 @@ pub struct WalkArgs {
 impl WalkArgs {
     /// The cut for a model, which was opened as `named`.
     pub fn walk<M>(&self, subject: &Subject<M>, named: &std::path::Path) -> Walk {
-        let trained = || subject.folder.training_config(named, &[]).map(|config| config.train.segment);
+        let trained =
+            || subject.folder.training_config(named, &[]).map(|config| config.own::<SegmentConfig>().segment);
         let segment = self.segment.or_else(|| trained().ok()).unwrap_or(super::SEGMENT);
         Walk { lanes: self.lanes, group: self.group.min(self.lanes), segment, tokens: u64::MAX }
     }

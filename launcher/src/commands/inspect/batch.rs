@@ -1,7 +1,8 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use segue_configs::{Config, DataOrder, ObjectiveKind};
+use segue_configs::Config;
+use segue_dataloader::sections::{DataConfig, DataOrder, ObjectiveConfig, ObjectiveKind};
 use segue_dataloader::{Batch, LaneCursor, Lanes, PairLanes, Pairs, RecordLanes, Split};
 use segue_language::{Sources, open_lanes};
 use segue_publish::read_regular_text;
@@ -53,14 +54,16 @@ pub fn run(args: &BatchArgs, out: &Output) -> Result<Value, Failure> {
         let message = format!("lane {} does not exist: train.lanes = {}", args.lane, config.train.lanes);
         return Err(Failure::new(USAGE, message));
     }
-    if config.data.corpus.is_empty() && config.data.corpora.is_empty() {
+    segue_language::language(&config.model)?;
+    let data = config.own::<DataConfig>();
+    if data.corpus.is_empty() && data.corpora.is_empty() {
         let message = "data.corpus is not set\nhint: add data.corpus=FOLDER to the command or the recipe";
         return Err(Failure::new(BAD_CONFIG, message));
     }
     let read = read(&config, args, out)?;
     let tokenizer = read.tokenizer.as_ref();
     let head = json!({
-        "step": args.step, "lane": args.lane, "order": config.data.order, "corpus": read.corpus,
+        "step": args.step, "lane": args.lane, "order": data.order, "corpus": read.corpus,
         "pass": read.begin.epoch, "offset": read.begin.offset, "restarts": read.batch.restarts[0],
     });
     out.line(&format!(
@@ -111,16 +114,16 @@ struct Read {
 
 /// Pairs are found by arithmetic; other orders are read through up to the step.
 fn read(config: &Config, args: &BatchArgs, out: &Output) -> Result<Read, Failure> {
-    let range = args.lane..args.lane + 1;
-    if config.data.order == DataOrder::Records {
+    let (range, data) = (args.lane..args.lane + 1, config.own::<DataConfig>());
+    if data.order == DataOrder::Records {
         let lanes = RecordLanes::open(config)?;
         let begin = lanes.cursor(args.lane, args.step);
         let batch = lanes.batch(range, &[begin], args.step)?;
-        return Ok(Read { batch, begin, corpus: PathBuf::from(&config.data.corpus), tokenizer: None });
+        return Ok(Read { batch, begin, corpus: PathBuf::from(&data.corpus), tokenizer: None });
     }
     let sources = Sources::open(config)?;
     let tokenizer = Some(sources.tokenizer().clone());
-    if config.data.order == DataOrder::Pairs {
+    if data.order == DataOrder::Pairs {
         let lanes = PairLanes::open(config, sources.corpora(), Split::Train)?;
         let begin = lanes.cursor(args.lane, args.step);
         let batch = lanes.batch(range, &[begin], args.step)?;
@@ -138,7 +141,7 @@ fn read(config: &Config, args: &BatchArgs, out: &Output) -> Result<Read, Failure
     }
     // A stream that begins again says so in where it goes on.
     let after = batch.cursors_after[0];
-    if matches!(config.data.order, DataOrder::Stream | DataOrder::Lines) && after.epoch > begin.epoch {
+    if matches!(data.order, DataOrder::Stream | DataOrder::Lines) && after.epoch > begin.epoch {
         begin = LaneCursor { epoch: after.epoch, ..LaneCursor::default() };
     }
     Ok(Read { batch, begin, corpus: sources.corpora()[0].dir().into(), tokenizer })
@@ -231,7 +234,7 @@ fn show_pairs(
     out: &Output,
 ) -> Result<Value, Failure> {
     let pairs = sequence.pairs;
-    let two_streams = config.objective.kind == ObjectiveKind::Permutation;
+    let two_streams = config.own::<ObjectiveConfig>().kind == ObjectiveKind::Permutation;
     out.line(&format!(
         "read {}; B {}; {} targets{}",
         if pairs.reversed[0] { "backwards" } else { "forwards" },

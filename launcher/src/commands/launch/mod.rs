@@ -19,7 +19,8 @@ use segue_cluster::launch::hosts::{self, Host, Source};
 use segue_cluster::launch::policy::Policy;
 use segue_cluster::launch::progress::Straggler;
 use segue_cluster::launch::supervisor::{Event, Job, Outcome, Report, supervise};
-use segue_configs::{DataOrder, TrainConfig, counted};
+use segue_configs::{TrainConfig, counted};
+use segue_dataloader::sections::DataOrder;
 use segue_engine::check_ranks;
 use segue_watch::is_held;
 use serde::Deserialize;
@@ -309,7 +310,9 @@ fn configuration(program: &Path, command: &[OsString]) -> Result<Result<Wanted, 
 /// What the supervisor needs of the output of `--print-config --json`, which leaves out keys that the run does not read: those of `[train]` take their defaults.
 fn wanted(mut told: Value) -> Result<Wanted, serde_json::Error> {
     let mut train = json!(TrainConfig::default());
-    if let (Some(all), Value::Object(own)) = (train.as_object_mut(), told["train"].take()) {
+    if let (Some(all), Value::Object(mut own)) = (train.as_object_mut(), told["train"].take()) {
+        // Families have further keys in that section.
+        own.retain(|key, _| all.contains_key(key));
         all.extend(own);
     }
     told["train"] = train;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use segue_configs::sweep::Sweep;
+use segue_dataloader::sections::ObjectiveConfig;
 use segue_report::{LineChart, Point, Series, csv_line};
 use serde_json::Value;
 
@@ -50,7 +51,7 @@ pub fn write(sweep: &Sweep, jobs: &[Job], output: &Path, out: &Output) -> Result
     for (number, cell) in sweep.cells.iter().enumerate() {
         let mut course = Course { label: cell.label.clone(), samples: 1, seeds: BTreeMap::new() };
         for job in jobs.iter().filter(|job| job.cell == number && job.values().is_some()) {
-            course.samples = sweep.config_of(cell, job.seed)?.objective.samples as u64;
+            course.samples = sweep.config_of(cell, job.seed)?.own::<ObjectiveConfig>().samples as u64;
             match evaluations_of(&job.run) {
                 Ok(rows) => _ = course.seeds.insert(job.seed, best_so_far(&rows)),
                 Err(failure) => {

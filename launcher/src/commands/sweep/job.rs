@@ -8,6 +8,7 @@ use segue_cluster::pool::Runner;
 use segue_configs::Config;
 use segue_configs::sweep::{Cell, Evaluation, OF_PASSES, Protocol, Sweep};
 use segue_dataloader::Corpus;
+use segue_dataloader::sections::DataConfig;
 use segue_language::Language;
 use segue_report::PARAMETERS;
 use serde_json::{Value, json};
@@ -164,10 +165,10 @@ fn splits(cell: &Cell) -> BTreeSet<&str> {
 fn fingerprint_with(config: &Config, splits: &BTreeSet<&str>) -> Result<String, Failure> {
     let fingerprint = fingerprint(config)?;
     // Of several corpora, or of lines of a file, an evaluation asks for one.
-    if config.data.corpus.is_empty() || splits.is_empty() {
+    if config.own::<DataConfig>().corpus.is_empty() || splits.is_empty() {
         return Ok(fingerprint);
     }
-    let corpus = Corpus::open_lazily(Path::new(&config.data.corpus))?;
+    let corpus = Corpus::open_lazily(Path::new(&config.own::<DataConfig>().corpus))?;
     for split in splits {
         corpus.tokens(split.parse()?)?;
     }

@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn defaults_are_those_of_pytorch() {
-        let mut own = scaler(&["train.precision=fp16", "train.lanes=8", "train.segment=128"]);
+        let mut own = scaler(&["train.precision=fp16", "train.lanes=1024"]);
         assert_eq!((own.state().unwrap().scale, own.factor()), (65536.0, 64.0));
         (0..1999).for_each(|_| _ = own.observe(true));
         assert_eq!(own.state().unwrap().scale, 65536.0);

@@ -1,7 +1,8 @@
 //! What a run reads: lanes over its corpus as the configuration orders them, and batches as tensors.
 
 use segue_collectives::Communicator;
-use segue_configs::{Config, DataOrder, DocumentEnd};
+use segue_configs::Config;
+use segue_dataloader::sections::{DataConfig, DataOrder, DocumentEnd, SegmentConfig, TextEvalConfig};
 use segue_dataloader::{
     Batch as Tokens, Corpus, Documents, EvalLanes, Heads, Lanes, PairLanes, Pairs as TokenPairs, RecordLanes,
     Segments, SentenceLanes, Split, StreamLanes, TokenStream,
@@ -18,7 +19,7 @@ use crate::{Batch, Objective, Pairs};
 
 /// The lanes of a run over its training split.
 pub fn open_lanes(config: &Config, sources: &Sources) -> Result<Box<dyn Lanes>, TrainError> {
-    match config.data.order {
+    match config.own::<DataConfig>().order {
         DataOrder::Pairs => Ok(Box::new(PairLanes::open(config, sources.corpora(), Split::Train)?)),
         DataOrder::Records => Ok(Box::new(RecordLanes::open(config)?)),
         DataOrder::Sentences => Ok(Box::new(sentence_lanes(config, &sources.corpora()[0])?)),
@@ -40,26 +41,29 @@ fn end_of_line(config: &Config, corpus: &Corpus) -> Result<i64, TrainError> {
 fn sentence_lanes(config: &Config, corpus: &Corpus) -> Result<SentenceLanes, TrainError> {
     let (train, eos) = (&config.train, end_of_line(config, corpus)?);
     let (stream, sentences) = (corpus.tokens(Split::Train)?, corpus.sentences(Split::Train)?);
-    Ok(SentenceLanes::new(stream, sentences, train.lanes, Segments::of(config), eos, train.seed)?)
+    let segments = Segments::of(&config.own(), train.seed);
+    Ok(SentenceLanes::new(stream, sentences, train.lanes, segments, eos, train.seed)?)
 }
 
 fn line_lanes(config: &Config, corpus: &Corpus) -> Result<StreamLanes, TrainError> {
     let (train, eos) = (&config.train, end_of_line(config, corpus)?);
     let lines = corpus.sentences(Split::Train)?;
-    let heads = Heads::new(lines, train.lanes, config.data.line_jitter, eos, train.seed)?;
-    let lanes = StreamLanes::new(corpus.tokens(Split::Train)?, train.lanes, Segments::of(config))?;
+    let heads = Heads::new(lines, train.lanes, config.own::<DataConfig>().line_jitter, eos, train.seed)?;
+    let segments = Segments::of(&config.own(), train.seed);
+    let lanes = StreamLanes::new(corpus.tokens(Split::Train)?, train.lanes, segments)?;
     Ok(lanes.from_lines(heads))
 }
 
 fn stream_lanes(config: &Config, corpus: &Corpus) -> Result<Box<dyn Lanes>, TrainError> {
-    let train = &config.train;
-    let mut lanes = StreamLanes::new(corpus.tokens(Split::Train)?, train.lanes, Segments::of(config))?;
-    if train.roll {
+    let (train, segments) = (&config.train, config.own::<SegmentConfig>());
+    let own = Segments::of(&segments, train.seed);
+    let mut lanes = StreamLanes::new(corpus.tokens(Split::Train)?, train.lanes, own)?;
+    if segments.roll {
         lanes = lanes.rolled(train.seed);
     }
-    if train.at_document_end != DocumentEnd::Carry {
+    if segments.at_document_end != DocumentEnd::Carry {
         let documents = Documents::new(corpus.documents(Split::Train)?);
-        lanes = lanes.with_documents(documents, train.at_document_end);
+        lanes = lanes.with_documents(documents, segments.at_document_end);
     }
     Ok(Box::new(lanes))
 }
@@ -94,7 +98,7 @@ impl Validation {
     /// `None` where no corpus has a validation split.
     pub fn open(config: &Config, sources: &Sources) -> Result<Option<Self>, TrainError> {
         let Some(corpus) = sources.valid() else { return Ok(None) };
-        if config.data.order.in_pairs() {
+        if config.own::<DataConfig>().order.in_pairs() {
             return Ok(Some(Self::Pairs(Box::new(PairValidation::open(config, corpus, Split::Valid)?))));
         }
         Self::of_split(config, corpus, Split::Valid).map(Some)
@@ -118,14 +122,14 @@ impl Validation {
     fn of_text(config: &Config, corpus: &Corpus, split: Split, most: u64) -> Result<Self, TrainError> {
         let stream = corpus.tokens(split)?;
         let tokens = stream.len().min(most);
-        if matches!(config.data.order, DataOrder::Lines | DataOrder::Episodes) {
+        if matches!(config.own::<DataConfig>().order, DataOrder::Lines | DataOrder::Episodes) {
             let lines = corpus.sentences(split)?;
             let starts = (0..lines.len()).filter_map(|line| lines.get(line).transpose());
             let starts = starts.take_while(|start| start.as_ref().map_or(true, |start| *start < tokens));
             let starts = starts.collect::<Result<_, _>>()?;
             return Ok(Self::Lines { stream, tokens, starts, eos: end_of_line(config, corpus)? });
         }
-        let policy = config.train.at_document_end;
+        let policy = config.own::<SegmentConfig>().at_document_end;
         let documents = match policy {
             DocumentEnd::Carry => None,
             DocumentEnd::Reset | DocumentEnd::Mask => {
@@ -145,9 +149,9 @@ impl Validation {
 
     /// The pieces of so many tokens that lanes read.
     fn cut(tokens: u64, config: &Config) -> Result<EvalLanes, TrainError> {
-        let group = config.eval.lanes_per_group(&config.train);
-        let lanes = lanes_with_targets(config.eval.lanes, group, tokens);
-        Ok(EvalLanes::new(tokens, lanes, config.eval_segment())?)
+        let eval = config.own::<TextEvalConfig>();
+        let lanes = lanes_with_targets(eval.lanes, eval.lanes_per_group(&config.train), tokens);
+        Ok(EvalLanes::new(tokens, lanes, eval.segment_of(&config.own()))?)
     }
 
     /// Evaluates as `[eval]` says. A collective call.
@@ -158,7 +162,7 @@ impl Validation {
         comm: &dyn Communicator,
         watch: &mut Watch,
     ) -> Result<Evaluation, TrainError> {
-        let (eval, train) = (&config.eval, &config.train);
+        let (eval, train) = (&*config.own::<TextEvalConfig>(), &config.train);
         let (stream, tokens, documents) = match self {
             Self::Pairs(pairs) => return pairs.evaluate(objective, eval, comm, watch),
             Self::Stream { stream, tokens, documents } => (stream, *tokens, documents.as_ref()),
@@ -167,13 +171,13 @@ impl Validation {
         let options = EvalOptions {
             lanes: eval.lanes,
             group: eval.lanes_per_group(train),
-            segment: config.eval_segment(),
+            segment: eval.segment_of(&config.own()),
             ext_len: eval.ext_len,
             documents: documents.map(|(documents, policy)| (documents, *policy)),
         };
         let mut pieces = Self::cut(tokens, config)?;
         if let Self::Lines { starts, eos, .. } = self {
-            pieces = match config.data.order {
+            pieces = match config.own::<DataConfig>().order {
                 DataOrder::Episodes => pieces.in_episodes(starts, *eos),
                 _ => pieces.by_lines(starts, *eos),
             };

@@ -4,7 +4,7 @@
 use std::f64::consts::LN_2;
 
 use segue_collectives::Communicator;
-use segue_configs::DocumentEnd;
+use segue_dataloader::sections::DocumentEnd;
 use segue_dataloader::{Documents, EvalBatch, EvalLanes, TokenStream};
 use segue_engine::{Share, Watch};
 use segue_kernels::{Carry, TrainError};

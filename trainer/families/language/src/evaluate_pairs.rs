@@ -2,7 +2,8 @@
 //! the same bits at any number of ranks.
 
 use segue_collectives::Communicator;
-use segue_configs::{Config, EvalConfig, MaskDraws};
+use segue_configs::Config;
+use segue_dataloader::sections::{DataConfig, MaskDraws, PairsConfig, TextEvalConfig};
 use segue_dataloader::{Corpus, LaneCursor, Lanes, PairLanes, Split};
 use segue_engine::{Share, Watch};
 use segue_kernels::TrainError;
@@ -35,14 +36,15 @@ impl PairValidation {
     /// Lanes over a split of `corpus`: `eval.lanes`, made up to whole micro-batches.
     pub fn open(config: &Config, corpus: &Corpus, split: Split) -> Result<Self, TrainError> {
         let micro_batch = config.train.micro_batch;
-        let count = config.eval.lanes.next_multiple_of(micro_batch);
+        let eval = config.own::<TextEvalConfig>();
+        let count = eval.lanes.next_multiple_of(micro_batch);
         let mut own = config.clone();
         own.train.lanes = count;
-        own.pairs.draws = MaskDraws::Same;
-        own.data.weights.clear();
+        own.change(|pairs: &mut PairsConfig| pairs.draws = MaskDraws::Same);
+        own.change(|data: &mut DataConfig| data.weights.clear());
         let lanes = PairLanes::open(&own, std::slice::from_ref(corpus), split)?;
         let whole = (0..count).map(|lane| lanes.steps_per_pass(lane)).min().unwrap_or(0);
-        let steps = if config.eval.steps == 0 { whole } else { whole.min(config.eval.steps) };
+        let steps = if eval.steps == 0 { whole } else { whole.min(eval.steps) };
         Ok(Self { lanes, micro_batch, micro_steps: count / micro_batch, steps })
     }
 
@@ -50,13 +52,13 @@ impl PairValidation {
     pub fn evaluate(
         &self,
         objective: &mut dyn Objective,
-        eval: &EvalConfig,
+        eval: &TextEvalConfig,
         comm: &dyn Communicator,
         watch: &mut Watch,
     ) -> Result<Evaluation, TrainError> {
         objective.look(Some(eval));
         let with = self.pass(objective, comm, watch);
-        objective.look(Some(&EvalConfig { mem_len: 0, ..eval.clone() }));
+        objective.look(Some(&TextEvalConfig { mem_len: 0, ..eval.clone() }));
         let without = with.and_then(|with| Ok((with, self.pass(objective, comm, watch)?)));
         objective.look(None);
         let (with, without) = without?;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use segue_configs::{Config, ModelConfig, Models};
 use segue_data_error::DataError;
+use segue_dataloader::sections::ObjectiveConfig;
 use segue_engine::checkpoint::{STATE, TensorFile, WEIGHTS, check_finite, map_tensors, read_tensors};
 use segue_engine::{Begun, fill};
 use segue_family::{Capability, Trained, find};
@@ -214,7 +215,8 @@ pub fn load_objective(folder: &ModelFolder, config: &Config) -> Result<Box<dyn O
         let what = format!(
             "it has no head that tells whether sentences follow each other (no tensor `{}`), and objective.next_sentence \
              is {}\nhint: say objective.next_sentence=0, or open a model that was trained with it",
-            spec.name, config.objective.next_sentence
+            spec.name,
+            config.own::<ObjectiveConfig>().next_sentence
         );
         return Err(TrainError::OtherModel { path, what });
     }

@@ -18,8 +18,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use segue_collectives::Communicator;
-use segue_configs::{Config, DataOrder, DecidingLoss, DocumentEnd};
+use segue_configs::{Config, DecidingLoss};
 use segue_cost::Work;
+use segue_dataloader::sections::{
+    DataConfig, DataOrder, DocumentEnd, ObjectiveConfig, SegmentConfig, targets_per_lane,
+};
 use segue_dataloader::{Batch as Tokens, LaneCursor, LaneReader, Reader};
 use segue_engine::{
     Begun, Better, Event, Family, FamilyReader, KeepBest, Labels, LossAs, Measures, Outcome, Place, Prepared,
@@ -71,7 +74,8 @@ pub fn fit(config: &mut Config) -> Result<(), TrainError> {
     if config.model.vocab_size() > 0 {
         return Ok(config.model.fit_vocabulary(0, None)?);
     }
-    if config.data.corpus.is_empty() && config.data.corpora.is_empty() {
+    let data = config.own::<DataConfig>();
+    if data.corpus.is_empty() && data.corpora.is_empty() {
         let why = "the recipe takes the vocabulary size from the corpus\nhint: add model.vocab_size=N or data.corpus=FOLDER";
         return Err(TrainError::Layout(why.into()));
     }
@@ -106,7 +110,8 @@ impl Job for Sources {
 
     fn check_validation(&self, config: &Config) -> Result<(), TrainError> {
         let missing = || {
-            let key = if config.data.corpus.is_empty() { "data.corpora" } else { "data.corpus" };
+            let key =
+                if config.own::<DataConfig>().corpus.is_empty() { "data.corpora" } else { "data.corpus" };
             TrainError::Layout(format!(
                 "{key} has no validation split\nhint: build it with --valid or --split, or set data.valid to a corpus with one"
             ))
@@ -125,9 +130,10 @@ impl Job for Sources {
         let mut objective = build(config, compute)?;
         // Lanes over pieces of several lengths begin again at different steps.
         // Lines end at different steps, and some lanes forget.
-        let order = config.data.order;
-        let apart = order.in_pairs() || order == DataOrder::Episodes || config.train.drop_state > 0.0;
-        if apart || config.train.at_document_end != DocumentEnd::Carry {
+        let order = config.own::<DataConfig>().order;
+        let segments = config.own::<SegmentConfig>();
+        let apart = order.in_pairs() || order == DataOrder::Episodes || segments.drop_state > 0.0;
+        if apart || segments.at_document_end != DocumentEnd::Carry {
             objective.keep_marks();
         }
         train(config, Pretraining::open(config, self, compute)?, objective, comm, stop, on_event)
@@ -183,11 +189,13 @@ impl Family for Pretraining<'_> {
         Labels {
             doing: "train",
             step_of: "targets",
-            per_step: (train.lanes * self.config.targets_per_lane()) as u64,
+            per_step: (train.lanes * targets_per_lane(self.config)) as u64,
             rate_of: "tokens",
-            work: match self.config.data.order {
+            work: match self.config.own::<DataConfig>().order {
                 // Every token is read, few are targets.
-                DataOrder::Pairs | DataOrder::Records => Some((train.lanes * train.segment) as f64),
+                DataOrder::Pairs | DataOrder::Records => {
+                    Some((train.lanes * self.config.own::<SegmentConfig>().segment) as f64)
+                }
                 DataOrder::Stream | DataOrder::Lines | DataOrder::Episodes | DataOrder::Sentences => None,
             },
             loss_as: if in_characters { LossAs::Bits } else { LossAs::Perplexity },
@@ -203,10 +211,11 @@ impl Family for Pretraining<'_> {
     fn reader(&self, place: Place<LaneCursor>) -> Result<FamilyReader<Self>, TrainError> {
         let lanes = open_lanes(self.config, self.sources)?;
         let reader = LaneReader::new(lanes, place.layout.lane_range(), place.cursors);
-        let (train, samples) = (self.config.train.clone(), self.config.objective.samples);
-        let reader = reader.forgetting(train.drop_state, samples, train.seed);
-        let (device, micro_batch, segment) = (self.compute.device(), train.micro_batch, train.segment);
-        let scales = train.draws_lengths() && train.segment_rate;
+        let (train, samples) = (self.config.train.clone(), self.config.own::<ObjectiveConfig>().samples);
+        let segments = self.config.own::<SegmentConfig>();
+        let reader = reader.forgetting(segments.drop_state, samples, train.seed);
+        let (device, micro_batch, segment) = (self.compute.device(), train.micro_batch, segments.segment);
+        let scales = segments.draws_lengths() && segments.segment_rate;
         let reader = match train.batch_warmup {
             0 => reader,
             _ => reader.in_turns(micro_batch, move |step, micro_step| train.takes_part(step, micro_step)),

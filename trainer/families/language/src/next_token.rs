@@ -1,7 +1,7 @@
 //! What scoring, generation and the protocols of evaluation ask of a model: the next token, from left to right, with
 //! memory.
 
-use segue_configs::EvalConfig;
+use segue_dataloader::sections::TextEvalConfig;
 use segue_decode::Decoder;
 use segue_kernels::Parameters;
 use segue_kernels::noise::Noise;
@@ -17,7 +17,7 @@ pub trait NextToken {
     fn memory_start(&self, lanes: i64) -> Memory;
 
     /// Sets how far attention looks.
-    fn look(&mut self, eval: &EvalConfig);
+    fn look(&mut self, eval: &TextEvalConfig);
 
     /// How far attention looks.
     fn context(&self) -> Context;

@@ -1,7 +1,7 @@
 //! Objectives: what turns a batch and memory into a loss. They return sums, never means, so that the
 //! engine can divide once by the weight of the whole global batch.
 
-use segue_configs::EvalConfig;
+use segue_dataloader::sections::TextEvalConfig;
 use segue_engine::{Learner, Turn};
 use segue_kernels::Parameters;
 use segue_kernels::libtorch::stream::put;
@@ -191,7 +191,7 @@ pub trait Objective {
     }
 
     /// How far attention looks: as `[eval]` says, or with `None` as in training.
-    fn look(&mut self, eval: Option<&EvalConfig>);
+    fn look(&mut self, eval: Option<&TextEvalConfig>);
 
     /// Sets what scores are multiplied by before each softmax, in evaluation: the inverse of a temperature.
     fn set_inverse_temperature(&mut self, factor: f64);

@@ -1,6 +1,7 @@
 //! Batches of random tokens, in the shapes of a run: benchmarks train on them.
 
-use segue_configs::{Config, DataOrder};
+use segue_configs::Config;
+use segue_dataloader::sections::{DataConfig, DataOrder, PairsConfig, SegmentConfig, targets_per_lane};
 use segue_random::{Purpose, Stream};
 use tch::{Kind, Tensor};
 
@@ -19,7 +20,7 @@ pub enum Frequencies {
 pub fn random_batch(config: &Config, words: Frequencies, rank: usize, step: u64) -> Batch {
     let stream = Stream::new(config.train.seed, Purpose::Bench, &[rank as u64, step]);
     let lanes = config.train.micro_batch as i64;
-    let (segment, targets) = (config.train.segment as i64, config.targets_per_lane() as i64);
+    let (segment, targets) = (config.own::<SegmentConfig>().segment as i64, targets_per_lane(config) as i64);
     let draw = |number: u64, width: i64, below: usize| {
         let value = |i: i64| (stream.bits(number << 32 | i as u64) % below as u64) as i64;
         let values: Vec<i64> = (0..lanes * width).map(value).collect();
@@ -31,7 +32,7 @@ pub fn random_batch(config: &Config, words: Frequencies, rank: usize, step: u64)
         Frequencies::Zipf => zipf(&draw(number, width, UNIT), vocabulary),
     };
     let mut batch = Batch::new(draw_words(0, segment), draw_words(1, targets));
-    if config.data.order == DataOrder::Pairs {
+    if config.own::<DataConfig>().order == DataOrder::Pairs {
         batch.pairs = Some(random_pairs(config, draw(2, segment, 1 << 40)));
     }
     batch
@@ -50,9 +51,9 @@ fn zipf(numbers: &Tensor, words: usize) -> Tensor {
 /// Targets at random places, half of them in the reused part, each part in a random order. `numbers`:
 /// `[lanes, segment]`.
 fn random_pairs(config: &Config, numbers: Tensor) -> Pairs {
-    let (lanes, segment) = (config.train.micro_batch as i64, config.train.segment as i64);
+    let (lanes, segment) = (config.train.micro_batch as i64, config.own::<SegmentConfig>().segment as i64);
     let half = config.model.reuse_len().unwrap_or(0) as i64;
-    let targets = config.targets_per_lane() as i64;
+    let targets = targets_per_lane(config) as i64;
     let (mut ranks, mut positions) = (Vec::new(), Vec::new());
     let whole = (Kind::Int64, numbers.device());
     for (start, end, count) in [(0, half, targets - targets / 2), (half, segment, targets / 2)] {
@@ -73,7 +74,7 @@ fn random_pairs(config: &Config, numbers: Tensor) -> Pairs {
         positions: Tensor::cat(&positions, 1),
         weights: Tensor::ones([lanes, targets], (Kind::Float, numbers.device())),
         follows: Tensor::ones([lanes], whole),
-        reversed: if config.pairs.bidirectional { lanes / 2 } else { 0 },
+        reversed: if config.own::<PairsConfig>().bidirectional { lanes / 2 } else { 0 },
     }
 }
 

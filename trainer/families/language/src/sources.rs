@@ -1,6 +1,7 @@
 use std::path::Path;
 
-use segue_configs::{Config, ConfigError, DataConfig, DataOrder};
+use segue_configs::{Config, ConfigError};
+use segue_dataloader::sections::{DataConfig, DataOrder};
 use segue_dataloader::{Corpus, RecordLanes, Split};
 use segue_kernels::TrainError;
 use segue_tokenizer::Tokenizer;
@@ -20,7 +21,7 @@ pub struct Sources {
 impl Sources {
     /// Opens what `[data]` names: the description of each corpus. Its shards are opened when they are read.
     pub fn open(config: &Config) -> Result<Self, TrainError> {
-        let data = &config.data;
+        let data = config.own::<DataConfig>();
         if data.corpus.is_empty() && data.corpora.is_empty() {
             let why = "data.corpus is not set\nhint: add data.corpus=FOLDER to the command or the recipe";
             return Err(TrainError::Layout(why.into()));
@@ -41,7 +42,7 @@ impl Sources {
         let has_valid = |corpus: &&Corpus| corpus.info().splits.contains_key(&Split::Valid);
         let valid = valid.or_else(|| corpora.iter().find(has_valid).cloned());
         if let Some(valid) = &valid {
-            same_tokenizer(data, valid, &tokenizer)?;
+            same_tokenizer(&data, valid, &tokenizer)?;
         }
         let fingerprint = match &corpora[..] {
             [one] => one.fingerprint().to_string(),
@@ -54,11 +55,12 @@ impl Sources {
     }
 
     fn of_records(config: &Config, valid: Option<Corpus>) -> Result<Self, TrainError> {
-        if config.data.tokenizer.is_empty() {
+        let data = config.own::<DataConfig>();
+        if data.tokenizer.is_empty() {
             let why = "TFRecords hold no tokenizer\nhint: name the folder of the one they were made with";
             return Err(out_of_range("data.tokenizer", "", why));
         }
-        let tokenizer = Tokenizer::load(Path::new(&config.data.tokenizer))?;
+        let tokenizer = Tokenizer::load(Path::new(&data.tokenizer))?;
         let records = RecordLanes::open(config)?;
         if tokenizer.vocab_size() != records.vocab_size() {
             let why = format!(
@@ -66,10 +68,10 @@ impl Sources {
                 tokenizer.vocab_size(),
                 records.vocab_size()
             );
-            return Err(out_of_range("data.tokenizer", &config.data.tokenizer, &why));
+            return Err(out_of_range("data.tokenizer", &data.tokenizer, &why));
         }
         if let Some(valid) = &valid {
-            same_tokenizer(&config.data, valid, &tokenizer)?;
+            same_tokenizer(&data, valid, &tokenizer)?;
         }
         let (names_valid, fingerprint) = (valid.is_some(), records.fingerprint()?);
         Ok(Self { corpora: Vec::new(), valid, names_valid, tokenizer, fingerprint })

@@ -1,7 +1,8 @@
 //! Language models that write: prompts in the words of their tokenizers, a memory to write from.
 
-use segue_configs::{EvalConfig, ModelConfig};
+use segue_configs::ModelConfig;
 use segue_data_error::DataError;
+use segue_dataloader::sections::TextEvalConfig;
 use segue_decode::Decoder;
 use segue_family::{TextStream, Writer, Writes, Written};
 use segue_kernels::TrainError;
@@ -39,7 +40,7 @@ pub fn context(
     mem_len: Option<usize>,
     clamp_len: Option<i64>,
     same_length: bool,
-) -> Result<EvalConfig, TrainError> {
+) -> Result<TextEvalConfig, TrainError> {
     let refuse = |message: &str| Err(DataError::Usage(message.into()).into());
     let family = next_tokens(model)?;
     let looks_elsewhere =
@@ -60,7 +61,7 @@ pub fn context(
     if same_length && mem_len.unwrap_or(model.mem_len()) == 0 {
         return refuse("same-length attention needs a memory of at least 1");
     }
-    Ok(EvalConfig {
+    Ok(TextEvalConfig {
         mem_len: mem_len.map_or(-1, |n| n as i64),
         clamp_len: clamp_len.unwrap_or(0),
         same_length,

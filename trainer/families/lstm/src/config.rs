@@ -7,8 +7,12 @@ use std::any::Any;
 use schemars::JsonSchema;
 use segue_configs::model::{out_of_range, rate, refused, size, vocabulary, width};
 use segue_configs::range::{self, Range};
-use segue_configs::{Config, ConfigError, DataOrder, DocumentEnd, Idle, ModelSection, ObjectiveKind};
+use segue_configs::{Config, ConfigError, Idle, ModelSection, SectionType};
+use segue_dataloader::sections::{
+    DataConfig, DataOrder, DocumentEnd, ObjectiveConfig, ObjectiveKind, SegmentConfig, TextEvalConfig,
+};
 use segue_kernels::ParameterSpec;
+use segue_layers::AdversarialConfig;
 use segue_layers::recurrent::{InputGate, MogrifierShape};
 use serde::{Deserialize, Serialize};
 
@@ -361,6 +365,13 @@ pub fn widest(budget: usize, count: impl Fn(usize) -> usize) -> usize {
 impl ModelSection for LstmConfig {
     const TYPE: &'static str = "lstm";
     const TITLE: &'static str = "LSTM";
+    const SECTIONS: &'static [SectionType] = &[
+        SectionType::of::<DataConfig>(),
+        SectionType::of::<SegmentConfig>(),
+        SectionType::of::<ObjectiveConfig>(),
+        SectionType::of::<AdversarialConfig>(),
+        SectionType::of::<TextEvalConfig>(),
+    ];
     const READS: &'static [&'static str] = &[
         "data",
         "task",
@@ -415,21 +426,24 @@ impl ModelSection for LstmConfig {
     }
 
     fn check_run(&self, config: &Config) -> Result<(), ConfigError> {
-        let (train, eval) = (&config.train, &config.eval);
+        let (train, eval) = (config.own::<SegmentConfig>(), config.own::<TextEvalConfig>());
         let unread = "a recurrent model has read what comes again: its state cannot go back";
         let unseen = "a recurrent model has no attention, which this sets";
         let without = [
             (
-                config.objective.kind != ObjectiveKind::Lm,
+                config.own::<ObjectiveConfig>().kind != ObjectiveKind::Lm,
                 "objective.kind",
                 "needs model.model_type = \"xlnet\"",
             ),
             (
-                !matches!(config.data.order, DataOrder::Stream | DataOrder::Lines | DataOrder::Episodes),
+                !matches!(
+                    config.own::<DataConfig>().order,
+                    DataOrder::Stream | DataOrder::Lines | DataOrder::Episodes
+                ),
                 "data.order",
                 "a recurrent model reads streams of text, lines or episodes",
             ),
-            (train.recompute, "train.recompute", "recurrent layers are not made again"),
+            (config.train.recompute, "train.recompute", "recurrent layers are not made again"),
             (train.ext_len > 0, "train.ext_len", unread),
             (eval.ext_len > 0, "eval.ext_len", unread),
             (
@@ -443,7 +457,7 @@ impl ModelSection for LstmConfig {
         ];
         match without.into_iter().find(|(asked, ..)| *asked) {
             Some((_, key, why)) => Err(refused(config, key, why)),
-            None => config.check_text(),
+            None => Ok(()),
         }
     }
 
@@ -452,7 +466,7 @@ impl ModelSection for LstmConfig {
         idle.extend(self.idle_masks());
         let why = "needs model.mixture = 1: more are a mixture anyway";
         idle.extend(Idle::all(self.mixture > 1, "model", &["mixture_of_one"], &["model.mixture"], why));
-        idle.extend(config.idle_clusters(self.cutoffs.len()));
+        idle.extend(config.own::<AdversarialConfig>().idle_clusters(self.cutoffs.len()));
         idle
     }
 
@@ -473,6 +487,10 @@ impl ModelSection for LstmConfig {
     /// The state before a segment is all that is remembered.
     fn mem_len(&self) -> usize {
         1
+    }
+
+    fn targets_per_lane(&self, config: &Config) -> usize {
+        segue_dataloader::sections::targets_per_lane(config)
     }
 }
 

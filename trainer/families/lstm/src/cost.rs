@@ -1,5 +1,6 @@
 use segue_configs::Config;
 use segue_cost::{Bounds, LOGIT_PASSES, MicroStep, PER_MULTIPLY_ADD, Parts, STATE_PASSES, saturated};
+use segue_dataloader::sections::{ObjectiveConfig, SegmentConfig};
 
 use super::config::{CellKind, GateNormKind, LstmConfig};
 use super::parameters;
@@ -30,11 +31,12 @@ const DROPPED_OF_A_QRNN: [&str; 1] = ["weight_x"];
 
 /// What a micro-step of a recurrent language model costs.
 pub fn micro_step(config: &Config, model: &LstmConfig) -> MicroStep {
-    let samples = config.objective.samples as u128;
+    let samples = config.own::<ObjectiveConfig>().samples as u128;
     // Every sample is read as a lane of its own.
-    let (own_lanes, segment) = (config.train.micro_batch as u128, config.train.segment as u128);
+    let segments = config.own::<SegmentConfig>();
+    let (own_lanes, segment) = (config.train.micro_batch as u128, segments.segment as u128);
     let lanes = own_lanes * samples;
-    let targets = config.train.loss.targets(config.train.segment) as u128;
+    let targets = segments.loss.targets(segments.segment) as u128;
     let (layers, words) = (model.n_layer as u128, model.vocab_size as u128);
     let experts = model.mixture as u128;
     // Every matrix meets every position once, but the tables: the input's is looked up, the output's meets the targets alone.

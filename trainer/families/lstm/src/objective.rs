@@ -1,6 +1,7 @@
 //! The next word, from left to right.
 
-use segue_configs::{Config, EvalConfig, LossKind, LossOver, ObjectiveConfig};
+use segue_configs::Config;
+use segue_dataloader::sections::{LossKind, LossOver, ObjectiveConfig, SegmentConfig, TextEvalConfig};
 use segue_kernels::Parameters;
 use segue_kernels::noise::Noise;
 use segue_language::{Batch, FromMemory, Loss, NextToken, Objective, Scores, Steps};
@@ -37,13 +38,13 @@ impl LanguageModel {
     /// The same, to be trained as a run says.
     pub fn trained(self, config: &Config) -> Self {
         let mut trained = Self {
-            targets: config.train.loss,
-            objective: config.objective.clone(),
-            adversary: Adversary::of(&config.adversarial),
+            targets: config.own::<SegmentConfig>().loss,
+            objective: config.own::<ObjectiveConfig>().into_owned(),
+            adversary: Adversary::of(&config.own()),
             steps: config.schedule_steps(),
             ..self
         };
-        trained.model.samples = config.objective.samples as i64;
+        trained.model.samples = config.own::<ObjectiveConfig>().samples as i64;
         trained
     }
 
@@ -113,7 +114,7 @@ impl Objective for LanguageModel {
     }
 
     /// A state cannot look shorter or farther: with `mem_len` 0 each segment begins without one.
-    fn look(&mut self, eval: Option<&EvalConfig>) {
+    fn look(&mut self, eval: Option<&TextEvalConfig>) {
         self.model.samples = if eval.is_some() { 1 } else { self.objective.samples as i64 };
         self.model.context.mem_len = match eval {
             Some(eval) if eval.mem_len >= 0 => eval.mem_len.min(1),
@@ -140,7 +141,7 @@ impl NextToken for LanguageModel {
         self.model.memory_start(lanes)
     }
 
-    fn look(&mut self, eval: &EvalConfig) {
+    fn look(&mut self, eval: &TextEvalConfig) {
         Objective::look(self, Some(eval));
     }
 

@@ -6,7 +6,9 @@ use std::path::Path;
 use schemars::JsonSchema;
 use segue_configs::model::{no_effect, out_of_range, refused, size, width};
 use segue_configs::range::{self, Range};
-use segue_configs::{Config, ConfigError, DeviceKind, Idle, ModelSection, OptimKind, ScheduleKind};
+use segue_configs::{
+    Config, ConfigError, DeviceKind, Idle, ModelSection, OptimKind, OwnSection, ScheduleKind, SectionType,
+};
 use segue_data_error::DataError;
 use segue_graph::{NodeData, OpenOptions, Setting, Split};
 use serde::{Deserialize, Serialize};
@@ -351,10 +353,24 @@ impl PlanetoidConfig {
     }
 }
 
+/// `[data]`: the graph.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DataConfig {
+    /// Folder of the graph, with the files of the public data sets.
+    pub corpus: String,
+}
+
+impl OwnSection for DataConfig {
+    const NAME: &'static str = "data";
+    const TITLE: &'static str = "graph";
+}
+
 impl ModelSection for PlanetoidConfig {
     const TYPE: &'static str = "planetoid";
     const TITLE: &'static str = "Planetoid";
-    const READS: &'static [&'static str] = &["data.corpus"];
+    const SECTIONS: &'static [SectionType] = &[SectionType::of::<DataConfig>()];
+    const READS: &'static [&'static str] = &["data"];
 
     fn family() -> &'static (dyn Any + Send + Sync) {
         &crate::FAMILY

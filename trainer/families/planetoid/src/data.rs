@@ -12,7 +12,7 @@ use segue_kernels::TrainError;
 use segue_random::{Draws, Permutation, Purpose};
 use tch::Tensor;
 
-use super::config::{self, PlanetoidConfig, Variant};
+use super::config::{self, DataConfig, PlanetoidConfig, Variant};
 use super::features::Bags;
 use super::model::{Network, Nodes};
 use super::turns::Task;
@@ -52,11 +52,12 @@ pub struct Material {
 impl Material {
     /// Opens the graph that `config` names, and fits `own` to it.
     pub fn open(config: &Config, own: &mut PlanetoidConfig) -> Result<Self, TrainError> {
-        if config.data.corpus.is_empty() {
+        let corpus = &config.own::<DataConfig>().corpus;
+        if corpus.is_empty() {
             let what = "data.corpus is not set\nhint: add data.corpus=FOLDER of a graph to the command or the recipe";
             return Err(TrainError::Layout(what.into()));
         }
-        let material = Self::of(own.data(Path::new(&config.data.corpus))?, own)?;
+        let material = Self::of(own.data(Path::new(corpus))?, own)?;
         if material.labelled.is_empty() {
             let what = format!("the graph `{}` has no labelled nodes to train on", material.data.name);
             return Err(TrainError::Layout(what));

@@ -24,7 +24,7 @@ use segue_family::{Asked, Entry, Job, Predicts, own};
 use segue_kernels::{Compute, TrainError};
 use serde_json::{Value, json};
 
-pub use config::{Contexts, Hidden, LabelPairs, PairsPerWalk, PlanetoidConfig, Starts, Variant};
+pub use config::{Contexts, DataConfig, Hidden, LabelPairs, PairsPerWalk, PlanetoidConfig, Starts, Variant};
 pub use data::{Material, Part, PartReader};
 pub use evaluate::Prediction;
 pub use features::Bags;
@@ -63,7 +63,7 @@ fn open(config: &mut Config) -> Result<Box<dyn Job>, TrainError> {
 fn fit(config: &mut Config) -> Result<(), TrainError> {
     let section: &PlanetoidConfig = own(&config.model);
     let sizes_are_known = section.nodes > 0 && section.classes > 0;
-    match config.data.corpus.is_empty() {
+    match config.own::<DataConfig>().corpus.is_empty() {
         false => open(config).map(drop),
         true if sizes_are_known => Ok(()),
         true => {

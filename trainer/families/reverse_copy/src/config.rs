@@ -5,7 +5,8 @@ use std::any::Any;
 use schemars::JsonSchema;
 use segue_configs::model::{out_of_range, size};
 use segue_configs::range::{self, Range};
-use segue_configs::{Config, ConfigError, Idle, ModelSection};
+use segue_configs::{Config, ConfigError, Idle, ModelSection, OwnSection, SectionType};
+use segue_dataloader::sections::LossOver;
 use segue_kernels::ParameterSpec;
 use segue_layers::recurrent::InputGate;
 use segue_lstm::{CellKind, ForgetBias, InputBias, LstmConfig, widest};
@@ -159,9 +160,38 @@ impl ReverseCopyConfig {
     }
 }
 
+/// `[objective]`: what the loss of strings is divided by.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ObjectiveConfig {
+    /// What gradients are means over: targets, or strings.
+    pub loss_over: LossOver,
+}
+
+impl OwnSection for ObjectiveConfig {
+    const NAME: &'static str = "objective";
+    const TITLE: &'static str = "reverse-copy";
+}
+
+/// Keys of `[eval]`: how strings are evaluated.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EvalConfig {
+    /// Strings of one forward pass; 0 for `train.micro_batch`. The last bits of a result depend on it, and its speed.
+    #[schemars(transform = Range::read(0))]
+    pub group: usize,
+}
+
+impl OwnSection for EvalConfig {
+    const NAME: &'static str = "eval";
+    const TITLE: &'static str = "reverse-copy";
+}
+
 impl ModelSection for ReverseCopyConfig {
     const TYPE: &'static str = "reverse-copy";
     const TITLE: &'static str = "Reverse copy";
+    const SECTIONS: &'static [SectionType] =
+        &[SectionType::of::<ObjectiveConfig>(), SectionType::of::<EvalConfig>()];
     const READS: &'static [&'static str] =
         &["objective.loss_over", "train.batch_warmup", "train.batch_warmup_from", "eval.group"];
 
@@ -182,6 +212,10 @@ impl ModelSection for ReverseCopyConfig {
             return Err(out_of_range("model.parameters", self.parameters, &why));
         }
         Ok(())
+    }
+
+    fn targets_per_lane(&self, _: &Config) -> usize {
+        self.targets()
     }
 
     fn check_run(&self, _: &Config) -> Result<(), ConfigError> {

@@ -20,7 +20,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tch::{Device, Tensor};
 
-pub use config::ReverseCopyConfig;
+pub use config::{EvalConfig, ReverseCopyConfig};
 pub use data::{StringReader, Strings, Use};
 pub use model::{Copier, Score};
 
@@ -120,7 +120,7 @@ impl ReverseCopy<'_> {
         watch: &mut Watch,
     ) -> Result<Copied, TrainError> {
         let strings = Strings::new(self.copy, self.config.train.seed, purpose);
-        let group = match self.config.eval.group {
+        let group = match self.config.own::<EvalConfig>().group {
             0 => self.config.train.micro_batch as u64,
             group => group as u64,
         };

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use segue_configs::{Config, ModelConfig};
+use segue_dataloader::sections::SegmentConfig;
 use segue_tasks::{Kind, TaskData};
 use serde_json::json;
 
@@ -32,7 +33,7 @@ pub fn model_card(
     let mut card = front_matter(model, &kinds, scores, pipeline);
     card.push_str(&format!("\n# {model} fine-tuned on {}\n\n", names.join(", ")));
     card.push_str(&score_table(scores));
-    card.push_str(&use_of(pipeline, Some(config.train.segment)));
+    card.push_str(&use_of(pipeline, Some(config.own::<SegmentConfig>().segment)));
     card.push_str("\n## Training\n\n");
     let start = match config.task.from_scratch {
         true => "random weights in the sizes of",
@@ -43,7 +44,7 @@ pub fn model_card(
         ("data", format!("{}: {}", name_of(&config.task.data), counts(tasks))),
         ("columns", columns(tasks)),
         ("steps", format!("{step} of {}, {} examples each", config.train.steps, config.train.lanes)),
-        ("longest sequence", format!("{} tokens", config.train.segment)),
+        ("longest sequence", format!("{} tokens", config.own::<SegmentConfig>().segment)),
         ("learning rate", format!("{}, {} steps of warm-up", config.peak_lr(), config.schedule.warmup)),
         ("seed", config.train.seed.to_string()),
         ("hardware", circumstances.hardware.clone()),

@@ -8,6 +8,7 @@ use segue_configs::{Config, ConfigError, TaskConfig};
 use segue_cost::{RankMemory, VALUE_BYTES};
 use segue_data_error::DataError;
 use segue_dataloader::Reader;
+use segue_dataloader::sections::SegmentConfig;
 use segue_engine::{
     Begun, Event, Family, FamilyReader, KeepBest, Labels, Learner, Loss, LossAs, Measures, Outcome, Place,
     Prepared, Turn, Watch, fill, train,
@@ -90,7 +91,8 @@ impl Job for Finetuning<'_> {
         let pipeline = pipeline(&config.model, learner.model.heads(), tokenizer);
         // Ranked documents are laid out in their own way, and no other program reads such a folder.
         let laid_out = tasks.iter().any(|data| data.kind != Kind::Ranking);
-        let for_others = tokenizer.for_sequences(Some(config.train.segment)).filter(|_| laid_out);
+        let for_others =
+            tokenizer.for_sequences(Some(config.own::<SegmentConfig>().segment)).filter(|_| laid_out);
         let tokenizer = Arc::new(for_others.unwrap_or_else(|| (*tokenizer).clone()));
         let family = Examples { config, tasks, folder: *folder, tokenizer, pipeline, circumstances };
         train(config, family, learner, comm, stop, on_event)

@@ -5,7 +5,11 @@ use std::any::Any;
 use schemars::JsonSchema;
 use segue_configs::model::{check_heads, no_effect, out_of_range, rate, refused, size, vocabulary, width};
 use segue_configs::range::{self, Range};
-use segue_configs::{Config, ConfigError, Idle, MemoryStart, ModelSection, ObjectiveKind};
+use segue_configs::{Config, ConfigError, Idle, MemoryStart, ModelSection, SectionType};
+use segue_dataloader::sections::{
+    DataConfig, ObjectiveConfig, ObjectiveKind, SegmentConfig, TextEvalConfig, check_no_episodes,
+};
+use segue_layers::AdversarialConfig;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -278,6 +282,13 @@ impl TransfoXlConfig {
 impl ModelSection for TransfoXlConfig {
     const TYPE: &'static str = "transfo-xl";
     const TITLE: &'static str = "Transformer-XL";
+    const SECTIONS: &'static [SectionType] = &[
+        SectionType::of::<DataConfig>(),
+        SectionType::of::<SegmentConfig>(),
+        SectionType::of::<ObjectiveConfig>(),
+        SectionType::of::<AdversarialConfig>(),
+        SectionType::of::<TextEvalConfig>(),
+    ];
     const READS: &'static [&'static str] = &[
         "data",
         "task",
@@ -327,18 +338,17 @@ impl ModelSection for TransfoXlConfig {
     }
 
     fn check_run(&self, config: &Config) -> Result<(), ConfigError> {
-        if config.objective.kind != ObjectiveKind::Lm {
+        if config.own::<ObjectiveConfig>().kind != ObjectiveKind::Lm {
             return Err(refused(config, "objective.kind", "needs model.model_type = \"xlnet\""));
         }
-        if config.data.order.in_pairs() {
+        if config.own::<DataConfig>().order.in_pairs() {
             return Err(refused(config, "data.order", "needs model.model_type = \"xlnet\""));
         }
-        config.check_no_episodes()?;
-        config.check_text()
+        check_no_episodes(config)
     }
 
     fn idle(&self, config: &Config) -> Vec<Idle> {
-        config.idle_clusters(self.cutoffs.len())
+        config.own::<AdversarialConfig>().idle_clusters(self.cutoffs.len())
     }
 
     fn vocab_size(&self) -> usize {
@@ -355,10 +365,15 @@ impl ModelSection for TransfoXlConfig {
         self.mem_len
     }
 
-    fn fit_positions(&mut self, segment: usize) {
+    fn fit_positions(&mut self, config: &Config) {
         if self.attn_type.has_table() && self.max_klen == 0 {
-            self.max_klen = segment + self.mem_len;
+            // Ranges are looked at later.
+            self.max_klen = config.own::<SegmentConfig>().most_shown() + self.mem_len;
         }
+    }
+
+    fn targets_per_lane(&self, config: &Config) -> usize {
+        segue_dataloader::sections::targets_per_lane(config)
     }
 
     /// What its package computes with where the file does not say; and the name of a key in files of 2019.

@@ -3,6 +3,7 @@ use segue_cost::{
     Bounds, DROPPED_SCORE_PASSES, LAYER_OPERATIONS, LINEAR_PASSES, LOGIT_PASSES, MicroStep, PER_MULTIPLY_ADD,
     Parts, SCORE_PASSES, STATE_PASSES, TABLE_PASSES, saturated, share_of_words,
 };
+use segue_dataloader::sections::SegmentConfig;
 
 use super::config::{AttnType, TransfoXlConfig};
 
@@ -57,10 +58,10 @@ struct Shape {
 
 impl Shape {
     fn new(config: &Config, model: &TransfoXlConfig) -> Self {
-        let train = &config.train;
+        let train = config.own::<SegmentConfig>();
         let wide = |n: usize| n as u128;
         Self {
-            lanes: wide(train.micro_batch),
+            lanes: wide(config.train.micro_batch),
             segment: wide(train.segment),
             query: wide(train.ext_len) + wide(train.segment),
             memory: wide(model.mem_len),
@@ -72,7 +73,7 @@ impl Shape {
             attention: wide(model.n_head) * wide(model.head_width()),
             projects_positions: model.attn_type == AttnType::Relative,
             scores_positions: matches!(model.attn_type, AttnType::Relative | AttnType::Shaw),
-            recomputes: train.recompute,
+            recomputes: config.train.recompute,
             keeps_dropped_attention: model.dropatt > 0.0,
             clusters: super::adaptive::cluster_shapes(model)
                 .into_iter()

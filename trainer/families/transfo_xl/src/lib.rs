@@ -13,6 +13,7 @@ mod parity;
 
 use segue_configs::{Config, ModelConfig, ModelType};
 use segue_cost::{MicroStep, Role};
+use segue_dataloader::sections::SegmentConfig;
 use segue_family::parity::Cases;
 use segue_family::{Entry, Parity, Trained, own};
 use segue_kernels::{Init, ParameterSpec, Parameters, TrainError};
@@ -60,8 +61,8 @@ impl TextModel for TransformerXl {
 
     fn objective_over(&self, config: &Config, parameters: Parameters) -> Box<dyn Objective> {
         let mut objective = LanguageModel::from_parameters(own(&config.model), parameters);
-        objective.targets = config.train.loss;
-        objective.adversary = Adversary::of(&config.adversarial);
+        objective.targets = config.own::<SegmentConfig>().loss;
+        objective.adversary = Adversary::of(&config.own());
         objective.steps = config.schedule_steps();
         Box::new(objective)
     }

@@ -1,4 +1,4 @@
-use segue_configs::{EvalConfig, LossKind};
+use segue_dataloader::sections::{LossKind, TextEvalConfig};
 use segue_kernels::Parameters;
 use segue_kernels::noise::Noise;
 use segue_language::{Batch, FromMemory, Loss, NextToken, Objective, Scores, Steps};
@@ -84,7 +84,7 @@ impl Objective for LanguageModel {
         }
     }
 
-    fn look(&mut self, eval: Option<&EvalConfig>) {
+    fn look(&mut self, eval: Option<&TextEvalConfig>) {
         let config = self.model.config();
         let mut context = context(config);
         if let Some(eval) = eval {
@@ -120,7 +120,7 @@ impl NextToken for LanguageModel {
         self.model.memory_start(lanes)
     }
 
-    fn look(&mut self, eval: &EvalConfig) {
+    fn look(&mut self, eval: &TextEvalConfig) {
         Objective::look(self, Some(eval));
     }
 

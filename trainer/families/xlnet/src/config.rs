@@ -5,8 +5,10 @@ use std::any::Any;
 use schemars::JsonSchema;
 use segue_configs::model::{check_heads, out_of_range, rate, size, vocabulary, width};
 use segue_configs::range::{self, Range};
-use segue_configs::{
-    Config, ConfigError, DataOrder, DocumentEnd, Idle, LossKind, MemoryStart, ModelSection, ObjectiveKind,
+use segue_configs::{Config, ConfigError, Idle, MemoryStart, ModelSection, SectionType};
+use segue_dataloader::sections::{
+    DataConfig, DataOrder, DocumentEnd, LossKind, ObjectiveConfig, ObjectiveKind, PairsConfig, SegmentConfig,
+    TextEvalConfig, check_no_episodes,
 };
 use segue_layers::Activation;
 use serde::{Deserialize, Serialize};
@@ -133,8 +135,8 @@ impl XlnetConfig {
 
     /// What objective, attention and data ask of each other.
     fn check_objective(&self, config: &Config) -> Result<(), ConfigError> {
-        let in_pairs = config.data.order.in_pairs();
-        match config.objective.kind {
+        let in_pairs = config.own::<DataConfig>().order.in_pairs();
+        match config.own::<ObjectiveConfig>().kind {
             ObjectiveKind::Lm if in_pairs => {
                 let why = "left-to-right training needs data.order = \"stream\"";
                 Err(out_of_range("objective.kind", "lm", why))
@@ -168,6 +170,13 @@ const SEGMENT: usize = 512;
 impl ModelSection for XlnetConfig {
     const TYPE: &'static str = "xlnet";
     const TITLE: &'static str = "XLNet";
+    const SECTIONS: &'static [SectionType] = &[
+        SectionType::of::<DataConfig>(),
+        SectionType::of::<PairsConfig>(),
+        SectionType::of::<SegmentConfig>(),
+        SectionType::of::<ObjectiveConfig>(),
+        SectionType::of::<TextEvalConfig>(),
+    ];
     const READS: &'static [&'static str] = &[
         "data",
         "task",
@@ -222,7 +231,7 @@ impl ModelSection for XlnetConfig {
             "bidirectional",
             "draws",
         ];
-        let (order, kind) = (config.data.order, config.objective.kind);
+        let (order, kind) = (config.own::<DataConfig>().order, config.own::<ObjectiveConfig>().kind);
         let (in_pairs, in_records) = (order.in_pairs(), order == DataOrder::Records);
         let denoises = kind == ObjectiveKind::Denoising;
         let needs = "needs data.order = \"pairs\" or \"records\"";
@@ -239,30 +248,30 @@ impl ModelSection for XlnetConfig {
         idle.extend(Idle::all(in_records, "pairs", &["max_span", "spans"], &ORDER, told));
         let by = ["data.order", "objective.kind"];
         idle.extend(Idle::all(in_records && !denoises, "pairs", &["draws"], &by, told));
-        let (counted, by) = (in_records && config.pairs.num_predict > 0, ["data.order", "pairs.num_predict"]);
-        idle.extend(Idle::all(counted, "pairs", &["mask_alpha", "mask_beta"], &by, told));
+        let (counted, by) =
+            (config.own::<PairsConfig>().num_predict > 0, ["data.order", "pairs.num_predict"]);
+        idle.extend(Idle::all(in_records && counted, "pairs", &["mask_alpha", "mask_beta"], &by, told));
         idle
     }
 
     fn check_run(&self, config: &Config) -> Result<(), ConfigError> {
-        if config.train.loss == LossKind::Half || config.train.ext_len > 0 {
+        let segments = config.own::<SegmentConfig>();
+        if segments.loss == LossKind::Half || segments.ext_len > 0 {
             let why = "train.loss = \"half\" and train.ext_len are Transformer-XL's";
             return Err(out_of_range("model.model_type", "xlnet", why));
         }
-        if config.train.at_document_end == DocumentEnd::Mask {
+        if segments.at_document_end == DocumentEnd::Mask {
             let why = "an XLNet supports carry and reset";
             return Err(out_of_range("train.at_document_end", "mask", why));
         }
         self.check_objective(config)?;
-        config.check_pairs(self.reuse_len)?;
-        config.check_no_episodes()?;
-        config.check_text()
+        check_no_episodes(config)
     }
 
     fn run_defaults(config: &mut Config) {
-        config.data.order = DataOrder::Pairs;
-        config.train.segment = SEGMENT;
-        config.objective.kind = ObjectiveKind::Permutation;
+        config.change(|data: &mut DataConfig| data.order = DataOrder::Pairs);
+        config.change(|segments: &mut SegmentConfig| segments.segment = SEGMENT);
+        config.change(|objective: &mut ObjectiveConfig| objective.kind = ObjectiveKind::Permutation);
     }
 
     fn vocab_size(&self) -> usize {
@@ -281,6 +290,10 @@ impl ModelSection for XlnetConfig {
 
     fn reuse_len(&self) -> Option<usize> {
         Some(self.reuse_len)
+    }
+
+    fn targets_per_lane(&self, config: &Config) -> usize {
+        segue_dataloader::sections::targets_per_lane(config)
     }
 
     fn hugging_face_defaults(known: &mut Map<String, Value>, json: &Map<String, Value>) {
@@ -325,7 +338,7 @@ mod tests {
     #[test]
     fn xlnet_trains_permutations_of_pairs_unless_told_otherwise() {
         let config = load(&[]).unwrap();
-        assert_eq!(config.targets_per_lane(), 85);
+        assert_eq!(segue_dataloader::sections::targets_per_lane(&config), 85);
         let json = config.to_json();
         assert_eq!(
             (&json["objective"]["kind"], &json["data"]["order"]),

@@ -1,7 +1,10 @@
-use segue_configs::{Config, ObjectiveKind};
+use segue_configs::Config;
 use segue_cost::{
     Bounds, DROPPED_SCORE_PASSES, LAYER_OPERATIONS, LINEAR_PASSES, LOGIT_PASSES, MicroStep, PER_MULTIPLY_ADD,
     Parts, SCORE_PASSES, STATE_PASSES, TABLE_PASSES, saturated,
+};
+use segue_dataloader::sections::{
+    DataConfig, ObjectiveConfig, ObjectiveKind, PairsConfig, SegmentConfig, targets_per_lane,
 };
 
 use super::config::XlnetConfig;
@@ -58,19 +61,20 @@ struct Shape {
 impl Shape {
     fn new(config: &Config, model: &XlnetConfig) -> Self {
         let wide = |n: usize| n as u128;
-        let pairs = config.data.order.in_pairs();
-        let two_streams = config.objective.kind == ObjectiveKind::Permutation;
-        let next_sentence = config.objective.next_sentence > 0.0;
+        let pairs = config.own::<DataConfig>().order.in_pairs();
+        let (objective, segment) = (config.own::<ObjectiveConfig>(), config.own::<SegmentConfig>().segment);
+        let two_streams = objective.kind == ObjectiveKind::Permutation;
+        let next_sentence = objective.next_sentence > 0.0;
         // Nobody reads the last content where only predictions count.
         let idle = u128::from(two_streams && !next_sentence);
         Self {
             lanes: wide(config.train.micro_batch),
-            directions: if pairs && config.pairs.bidirectional { 2 } else { 1 },
-            segment: wide(config.train.segment),
+            directions: if pairs && config.own::<PairsConfig>().bidirectional { 2 } else { 1 },
+            segment: wide(segment),
             memory: wide(model.mem_len),
-            targets: wide(config.targets_per_lane()),
+            targets: wide(targets_per_lane(config)),
             two_streams,
-            halves_at: wide(if pairs { model.reuse_len } else { config.train.segment }),
+            halves_at: wide(if pairs { model.reuse_len } else { segment }),
             content_layers: wide(model.n_layer) - idle,
             segments: if pairs { PAIR_SEGMENTS } else { 0 },
             next_sentence,

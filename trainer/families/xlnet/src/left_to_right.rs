@@ -1,6 +1,6 @@
 //! Text read from left to right: the one order of prediction among all that is the order of the text.
 
-use segue_configs::EvalConfig;
+use segue_dataloader::sections::TextEvalConfig;
 use segue_kernels::Parameters;
 use segue_kernels::noise::Noise;
 use segue_language::{FromMemory, NextToken, Steps};
@@ -69,7 +69,7 @@ impl NextToken for LeftToRight {
         self.model.memory_start(lanes)
     }
 
-    fn look(&mut self, eval: &EvalConfig) {
+    fn look(&mut self, eval: &TextEvalConfig) {
         self.model.look(Some(eval));
     }
 

@@ -2,7 +2,8 @@
 //! positions to both sides and relative segments. Parameter names are those of Hugging Face's
 //! `XLNetLMHeadModel`.
 
-use segue_configs::{EvalConfig, MemoryStart};
+use segue_configs::MemoryStart;
+use segue_dataloader::sections::TextEvalConfig;
 use segue_kernels::noise::{Noise, dropout};
 use segue_kernels::{Awaited, Init, Kernels, Options, ParameterSpec, Parameters};
 use segue_layers::cross_entropy::{self, Words};
@@ -201,7 +202,7 @@ impl Xlnet {
     }
 
     /// Sets how far queries look: as `[eval]` says, or with `None` as in training.
-    pub fn look(&mut self, eval: Option<&EvalConfig>) {
+    pub fn look(&mut self, eval: Option<&TextEvalConfig>) {
         (self.context.mem_len, self.context.clamp_len) = (self.config.mem_len as i64, self.config.clamp_len);
         if let Some(eval) = eval {
             if eval.mem_len >= 0 {

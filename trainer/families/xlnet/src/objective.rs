@@ -1,4 +1,5 @@
-use segue_configs::{Config, EvalConfig, ObjectiveConfig, ObjectiveKind};
+use segue_configs::Config;
+use segue_dataloader::sections::{ObjectiveConfig, ObjectiveKind, TextEvalConfig, targets_per_lane};
 use segue_kernels::noise::Noise;
 use segue_kernels::{Awaited, ParameterSpec, Parameters};
 use segue_language::{Batch, Loss, Objective, Pairs, Scores};
@@ -23,8 +24,8 @@ impl Pretraining {
     pub fn from_parameters(config: &Config, model: &XlnetConfig, parameters: Parameters) -> Self {
         Self {
             model: Xlnet::new(model, &parameters),
-            kind: config.objective.kind,
-            next_sentence: (config.objective.next_sentence > 0.0)
+            kind: config.own::<ObjectiveConfig>().kind,
+            next_sentence: (config.own::<ObjectiveConfig>().next_sentence > 0.0)
                 .then(|| NextSentence::new(config, model, &parameters)),
             parameters,
         }
@@ -33,7 +34,7 @@ impl Pretraining {
     /// Every parameter: the model's, then the head's where there is one.
     pub fn specs(config: &Config, model: &XlnetConfig) -> Vec<ParameterSpec> {
         let mut out = Xlnet::specs(model);
-        if config.objective.next_sentence > 0.0 {
+        if config.own::<ObjectiveConfig>().next_sentence > 0.0 {
             out.extend(NextSentence::specs(model));
         }
         out
@@ -97,7 +98,7 @@ impl Objective for Pretraining {
         Loss { sum, weight, against: None, auxiliary, memory: states.memory }
     }
 
-    fn look(&mut self, eval: Option<&EvalConfig>) {
+    fn look(&mut self, eval: Option<&TextEvalConfig>) {
         self.model.look(eval);
     }
 
@@ -145,9 +146,9 @@ impl NextSentence {
     /// The engine divides sums by the number of targets: a label counts as all targets of its sequence, so that
     /// what comes out is the mean over sequences times `objective.next_sentence`.
     fn new(config: &Config, model: &XlnetConfig, parameters: &Parameters) -> Self {
-        let ObjectiveConfig { next_sentence, .. } = config.objective;
+        let next_sentence = config.own::<ObjectiveConfig>().next_sentence;
         Self {
-            weight: next_sentence * config.targets_per_lane() as f64,
+            weight: next_sentence * targets_per_lane(config) as f64,
             head: parameters.awaited(|parameters| SummaryHead::new(&HeadConfig::from(model), parameters)),
         }
     }

@@ -1,8 +1,8 @@
-use segue_configs::{AdversarialConfig, MarginGradient};
 use segue_kernels::Kernels;
 use segue_layers::Adversary;
 use segue_layers::adversarial::nll;
 use segue_layers::cross_entropy::Words;
+use segue_layers::{AdversarialConfig, MarginGradient};
 use tch::{Device, Kind, Tensor};
 
 use super::*;

@@ -3,6 +3,7 @@
 use std::fs;
 
 use segue_configs::Config;
+use segue_dataloader::sections::SegmentConfig;
 use segue_dataloader::{BuildOptions, Corpus, Preset, Split, TokenStream, TokenizerChoice, build};
 use segue_engine::optim::{Adam, Optimizer, Update, learning_rate};
 use segue_families::MODELS;
@@ -105,7 +106,7 @@ pub fn train(model: &LanguageModel, text: &TokenStream, steps: u64, lr: f64) {
 
 /// The same as a configuration has it, by any rule of Adam's kind; `made` hears of every step, from 1.
 pub fn train_by(config: &Config, model: &LanguageModel, text: &TokenStream, mut made: impl FnMut(u64)) {
-    let (lanes, segment) = (config.train.lanes as u64, config.train.segment);
+    let (lanes, segment) = (config.train.lanes as u64, config.own::<SegmentConfig>().segment);
     let parameters = NextToken::parameters(model);
     let mut optimizer = Adam::new(&config.optim, parameters);
     let lane = (text.len() - 1) / lanes;

@@ -1,6 +1,8 @@
 mod awd;
 
-use segue_configs::{AdversarialConfig, Fall};
+use segue_configs::Fall;
+use segue_dataloader::sections::{LossOver, ObjectiveConfig};
+use segue_layers::AdversarialConfig;
 use tch::{Device, Kind};
 
 use super::super::model::over_samples;

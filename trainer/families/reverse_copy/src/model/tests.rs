@@ -1,5 +1,6 @@
 use segue_collectives::local::Local;
 use segue_dataloader::Reader;
+use segue_dataloader::sections::LossOver;
 use segue_engine::Engine;
 use segue_kernels::libtorch;
 use segue_testing::models;

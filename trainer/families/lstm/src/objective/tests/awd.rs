@@ -1,5 +1,6 @@
 //! What AWD-LSTM is trained for beside the loss, and that its layers learn.
 
+use segue_dataloader::sections::{LossKind, ObjectiveConfig};
 use segue_layers::recurrent::InputGate;
 
 use super::super::super::config::{CellKind, InitKind, Wiring};

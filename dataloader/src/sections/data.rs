@@ -1,6 +1,7 @@
 //! `[data]`: the text that a run reads.
 
 use schemars::JsonSchema;
+use segue_configs::{Config, ConfigError, OwnSection, no_effect, out_of_range};
 use serde::{Deserialize, Serialize};
 
 /// `[data]`: the text that a run reads.
@@ -72,5 +73,50 @@ impl DataOrder {
     /// Whether lanes read sequences of pairs.
     pub fn in_pairs(self) -> bool {
         matches!(self, DataOrder::Pairs | DataOrder::Records)
+    }
+}
+
+impl DataConfig {
+    /// What several corpora ask of each other.
+    fn check_blend(&self) -> Result<(), ConfigError> {
+        if !self.tokenizer.is_empty() && self.order != DataOrder::Records {
+            let why = "a corpus has its own; this is for data.order = \"records\"";
+            return Err(no_effect("data.tokenizer", &self.tokenizer, why));
+        }
+        if self.corpora.is_empty() {
+            return match self.weights.is_empty() {
+                true => Ok(()),
+                false => Err(no_effect("data.weights", "a list", "needs data.corpora")),
+            };
+        }
+        if self.order != DataOrder::Pairs {
+            return Err(out_of_range("data.corpora", "a list", "needs data.order = \"pairs\""));
+        }
+        if !self.corpus.is_empty() {
+            return Err(out_of_range(
+                "data.corpus",
+                &self.corpus,
+                "data.corpora is set too\nhint: set only one of them",
+            ));
+        }
+        let positive = self.weights.iter().all(|w| w.is_finite() && *w > 0.0);
+        if !self.weights.is_empty() && (self.weights.len() != self.corpora.len() || !positive) {
+            let why =
+                format!("must be {} positive numbers, one for each of data.corpora", self.corpora.len());
+            return Err(out_of_range("data.weights", format!("{:?}", self.weights), &why));
+        }
+        Ok(())
+    }
+}
+
+impl OwnSection for DataConfig {
+    const NAME: &'static str = "data";
+
+    fn check(&self, _: &Config) -> Result<(), ConfigError> {
+        let jitter = self.line_jitter;
+        if self.order != DataOrder::Lines && jitter != Self::default().line_jitter {
+            return Err(no_effect("data.line_jitter", jitter, "needs data.order = \"lines\""));
+        }
+        self.check_blend()
     }
 }

@@ -1,12 +1,9 @@
 //! `[adversarial]`: words that move away from the states which predict them.
 
 use schemars::JsonSchema;
+use segue_configs::range::Range;
+use segue_configs::{Config, ConfigError, Fall, Idle, OwnSection, out_of_range};
 use serde::{Deserialize, Serialize};
-
-use crate::model::refused;
-use crate::range::Range;
-use crate::refusal::out_of_range;
-use crate::{Config, ConfigError, DeviceKind, Fall, Idle};
 
 /// How far the vector of a word may move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -90,52 +87,108 @@ impl AdversarialConfig {
     }
 
     /// Whether the ball shrinks over the steps of the schedule.
-    pub fn falls(&self) -> bool {
+    fn falls(&self) -> bool {
         self.scale > 0.0 && self.fall == Fall::Linear
-    }
-}
-
-impl Config {
-    /// Refuses a card. `what` says what is done on the processor alone, such as `this model trains`.
-    pub fn check_on_processor(&self, what: &str) -> Result<(), ConfigError> {
-        if self.train.device == DeviceKind::Cuda {
-            let why = format!("{what} on the processor\nhint: leave train.device out");
-            return Err(refused(self, "train.device", &why));
-        }
-        Ok(())
-    }
-
-    pub(crate) fn idle_adversarial(&self) -> Vec<Idle> {
-        let (keys, by) = (["warmup", "fall", "kind", "gradient", "gate", "clusters"], ["adversarial.scale"]);
-        let still = self.adversarial.scale == 0.0;
-        let mut idle = Idle::all(still, "adversarial", &keys, &by, "needs adversarial.scale above 0");
-        idle.extend(Idle::all(!still, "adversarial", &["always"], &by, "needs an adversarial.scale of 0"));
-        idle
-    }
-
-    /// The scale has risen before it falls to 0.
-    pub(crate) fn check_adversarial(&self) -> Result<(), ConfigError> {
-        let (adversarial, steps) = (&self.adversarial, self.schedule_steps());
-        if adversarial.falls() && adversarial.warmup >= steps {
-            let why =
-                format!("must be below the {steps} steps over which adversarial.fall lets the scale fall");
-            return Err(out_of_range("adversarial.warmup", adversarial.warmup, &why));
-        }
-        Ok(())
     }
 
     /// Of a model without `clusters` of words: the key that moves their vectors.
     pub fn idle_clusters(&self, clusters: usize) -> Vec<Idle> {
-        let idle = self.adversarial.scale > 0.0 && clusters == 0;
+        let idle = self.scale > 0.0 && clusters == 0;
         let why = "needs model.cutoffs, which make clusters of words";
-        Idle::all(idle, "adversarial", &["clusters"], &["model.cutoffs"], why)
+        Idle::all(idle, Self::NAME, &["clusters"], &["model.cutoffs"], why)
+    }
+}
+
+impl OwnSection for AdversarialConfig {
+    const NAME: &'static str = "adversarial";
+    const FOLLOWS_BY: &'static [&'static str] = &["scale", "fall"];
+
+    /// The scale has risen before it falls to 0.
+    fn check(&self, config: &Config) -> Result<(), ConfigError> {
+        let steps = config.schedule_steps();
+        if self.falls() && self.warmup >= steps {
+            let why =
+                format!("must be below the {steps} steps over which adversarial.fall lets the scale fall");
+            return Err(out_of_range("adversarial.warmup", self.warmup, &why));
+        }
+        Ok(())
+    }
+
+    fn idle(&self, _: &Config) -> Vec<Idle> {
+        let (keys, by) = (["warmup", "fall", "kind", "gradient", "gate", "clusters"], ["adversarial.scale"]);
+        let still = self.scale == 0.0;
+        let mut idle = Idle::all(still, Self::NAME, &keys, &by, "needs adversarial.scale above 0");
+        idle.extend(Idle::all(!still, Self::NAME, &["always"], &by, "needs an adversarial.scale of 0"));
+        idle
+    }
+
+    fn follows_schedule(&self) -> bool {
+        self.falls()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use schemars::JsonSchema;
+    use segue_configs::{ModelSection, SectionType};
+    use segue_testing::models;
+
     use super::*;
-    use crate::testing::MODELS;
+
+    /// A model without keys of its own, whose words may be moved.
+    #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+    struct Plain {}
+
+    impl ModelSection for Plain {
+        const TYPE: &'static str = "plain";
+        const TITLE: &'static str = "Plain";
+        const SECTIONS: &'static [SectionType] = &[SectionType::of::<AdversarialConfig>()];
+        const READS: &'static [&'static str] = &["adversarial"];
+
+        fn check(&self) -> Result<(), ConfigError> {
+            Ok(())
+        }
+
+        fn check_run(&self, _: &Config) -> Result<(), ConfigError> {
+            Ok(())
+        }
+    }
+
+    fn load(keys: &[&str]) -> Result<(), String> {
+        let keys: Vec<String> = keys.iter().map(|key| key.to_string()).collect();
+        models::<Plain>().load(None, &keys).map(drop).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn keys_without_effect_are_refused_by_name() {
+        for (keys, says) in [
+            (
+                &["adversarial.kind=fixed"][..],
+                "`adversarial.kind` = fixed is invalid: needs adversarial.scale above 0",
+            ),
+            (&["adversarial.gradient=full"], "`adversarial.gradient` = full is invalid"),
+            (&["adversarial.gate=true"], "`adversarial.gate` = true is invalid"),
+            (&["adversarial.clusters=true"], "`adversarial.clusters` = true is invalid"),
+            (
+                &["adversarial.warmup=5"],
+                "`adversarial.warmup` = 5 is invalid: needs adversarial.scale above 0",
+            ),
+            (&["adversarial.fall=linear"], "`adversarial.fall` = linear is invalid"),
+            (
+                &["adversarial.scale=0.1", "adversarial.always=true"],
+                "`adversarial.always` = true is invalid: needs an adversarial.scale of 0",
+            ),
+        ] {
+            let found = load(keys).unwrap_err();
+            assert!(found.contains(says), "{keys:?}: {found}");
+        }
+        load(&["adversarial.gate=false"]).unwrap();
+        load(&["adversarial.gate=true", "adversarial.scale=0.1", "adversarial.scale=0"]).unwrap();
+        let falling = ["adversarial.scale=0.2", "adversarial.fall=linear"];
+        let steps = ["schedule.kind=constant", "schedule.steps=10"];
+        load(&[&steps[..], &falling].concat()).unwrap();
+        assert!(load(&steps).is_err());
+    }
 
     /// Row S2.
     #[test]
@@ -152,10 +205,6 @@ mod tests {
     /// Row S2.
     #[test]
     fn a_scale_that_falls_before_it_has_risen_is_refused() {
-        let load = |keys: &[&str]| {
-            let keys: Vec<String> = keys.iter().map(|key| key.to_string()).collect();
-            MODELS.load(None, &keys).map(|_| ()).map_err(|error| error.to_string())
-        };
         let rising = ["adversarial.scale=0.1", "adversarial.warmup=10", "train.steps=10"];
         load(&rising).unwrap();
         let found = load(&[&rising[..], &["adversarial.fall=linear"]].concat()).unwrap_err();
