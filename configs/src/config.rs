@@ -187,11 +187,6 @@ impl Config {
         values
     }
 
-    /// Micro-steps of one global step, over all ranks.
-    pub fn micro_steps(&self) -> usize {
-        self.train.lanes / self.train.micro_batch
-    }
-
     /// Steps of the learning-rate schedule.
     pub fn schedule_steps(&self) -> u64 {
         if self.schedule.steps == 0 { self.train.steps } else { self.schedule.steps }

@@ -49,7 +49,7 @@ impl Config {
 
     /// Micro-steps of the whole run, over all ranks.
     pub fn micro_steps_of_run(&self) -> u64 {
-        let (all, t) = (self.micro_steps() as u64, &self.train);
+        let (all, t) = (self.train.micro_steps() as u64, &self.train);
         let small = t.batch_warmup.min(t.steps);
         let length = t.batch_warmup.checked_div(t.stages()).unwrap_or(0);
         let of_stage = |stage: u64| {
@@ -99,7 +99,7 @@ impl Config {
         for network in self.networks_of("schedule") {
             self.of_network(network).check_schedule(&format!("schedule.{network}"))?;
         }
-        if self.log.noise_scale_every > 0 && self.micro_steps() < 2 {
+        if self.log.noise_scale_every > 0 && self.train.micro_steps() < 2 {
             let why = "needs two micro-steps at least\nhint: lower train.micro_batch";
             return Err(out_of_range("log.noise_scale_every", self.log.noise_scale_every, why));
         }
@@ -209,8 +209,8 @@ impl Config {
             (false, true) => return Err(no_effect("train.batch_warmup_from", from, why)),
             _ => {}
         }
-        if !from.is_power_of_two() || !self.micro_steps().is_multiple_of(from) {
-            let micro_steps = self.micro_steps();
+        if !from.is_power_of_two() || !self.train.micro_steps().is_multiple_of(from) {
+            let micro_steps = self.train.micro_steps();
             return refuse(&format!(
                 "must be a power of two that divides the {micro_steps} micro-steps of a step"
             ));

@@ -148,6 +148,11 @@ pub struct TrainConfig {
 }
 
 impl TrainConfig {
+    /// Micro-steps of one global step, over all ranks.
+    pub fn micro_steps(&self) -> usize {
+        self.lanes / self.micro_batch
+    }
+
     /// Examples of a group: `group`, or a whole micro-step.
     pub fn group_size(&self) -> usize {
         if self.group == 0 { self.micro_batch } else { self.group }

@@ -12,12 +12,19 @@ use scratch::models::MODELS;
 use scratch::text::sample_text;
 use scratch::{all_tokens, options};
 use segue_configs::Config;
-use segue_dataloader::sections::{PairsConfig, SegmentConfig, SpanKind, targets_per_lane};
+use segue_data_error::DataError;
+use segue_dataloader::sections::{DataConfig, PairsConfig, SegmentConfig, SpanKind, targets_per_lane};
 use segue_dataloader::{
-    Batch, BuildOptions, Corpus, LaneCursor, Lanes, PairLanes, Pairs, Preset, Split, TokenizerChoice, build,
+    Batch, BuildOptions, Corpus, LaneCursor, Lanes, PairLanes, PairOptions, Pairs, Preset, Split,
+    TokenizerChoice, build,
 };
 use segue_random::{Draws, Purpose};
 use segue_tokenizer::{Tokenizer, TokenizerKind, TrainOptions};
+
+/// Lanes as a configuration says.
+fn open_lanes(config: &Config, corpora: &[Corpus], split: Split) -> Result<PairLanes, DataError> {
+    PairLanes::open(PairOptions::of(config)?, &config.own::<DataConfig>().weights, corpora, split)
+}
 
 /// A corpus of sub-word pieces with everything that the naive way needs of it.
 struct Text {
@@ -75,7 +82,7 @@ fn small(keys: &[&str]) -> Config {
 }
 
 fn open(config: &Config) -> PairLanes {
-    PairLanes::open(config, std::slice::from_ref(&TEXT.corpus), Split::Train).unwrap()
+    open_lanes(config, std::slice::from_ref(&TEXT.corpus), Split::Train).unwrap()
 }
 
 /// Reads a step of all lanes, found without those before it.
@@ -285,7 +292,7 @@ fn a_palindrome_reads_the_same_in_both_directions() {
         "train.micro_batch=2",
         "pairs.spans=single",
     ]);
-    let lanes = PairLanes::open(&config, std::slice::from_ref(&text.corpus), Split::Train).unwrap();
+    let lanes = open_lanes(&config, std::slice::from_ref(&text.corpus), Split::Train).unwrap();
     for at in [1, 9, 100] {
         let batch = step(&lanes, 2, at);
         let (forward, backward) = batch.inputs.split_at(64);
@@ -360,14 +367,13 @@ fn denoising_corrupts_the_targets_in_the_shares_asked_for() {
 fn corpora_are_blended_by_weight() {
     let two = |weights: &str| {
         let config = small(&["data.corpora=[\"a\",\"b\"]", weights]);
-        let lanes =
-            PairLanes::open(&config, &[TEXT.corpus.clone(), TEXT.corpus.clone()], Split::Train).unwrap();
+        let lanes = open_lanes(&config, &[TEXT.corpus.clone(), TEXT.corpus.clone()], Split::Train).unwrap();
         (0..8).map(|lane| lanes.corpus_of(lane)).collect::<Vec<_>>()
     };
     assert_eq!(two("data.weights=[3,1]"), [0, 0, 0, 0, 0, 1, 0, 1]);
     assert_eq!(two("data.weights=[]"), [0, 0, 0, 0, 1, 1, 1, 1]);
     let many = vec![TEXT.corpus.clone(); 5];
-    let message = PairLanes::open(&small(&[]), &many, Split::Train).unwrap_err().to_string();
+    let message = open_lanes(&small(&[]), &many, Split::Train).unwrap_err().to_string();
     assert!(message.contains("5 corpora share 4 streams"), "{message}");
 }
 
@@ -375,14 +381,14 @@ fn corpora_are_blended_by_weight() {
 fn a_tokenizer_without_separators_and_a_text_too_short_say_what_to_do() {
     let plain =
         Text::build(&sample_text(100), TokenizerChoice::Train(TrainOptions::new(TokenizerKind::Char)));
-    let error = PairLanes::open(&small(&[]), std::slice::from_ref(&plain.corpus), Split::Train).unwrap_err();
+    let error = open_lanes(&small(&[]), std::slice::from_ref(&plain.corpus), Split::Train).unwrap_err();
     assert_eq!(error.exit_code(), 65);
     assert!(error.to_string().contains("char tokenizer has no <sep>"), "{error}");
     let long = config(&["train.segment=100000", "model.reuse_len=50000"]);
-    let error = PairLanes::open(&long, std::slice::from_ref(&TEXT.corpus), Split::Train).unwrap_err();
+    let error = open_lanes(&long, std::slice::from_ref(&TEXT.corpus), Split::Train).unwrap_err();
     assert!(error.hint().unwrap().contains("use fewer lanes"), "{error}");
     let mixed =
-        PairLanes::open(&small(&[]), &[TEXT.corpus.clone(), plain.corpus.clone()], Split::Train).unwrap_err();
+        open_lanes(&small(&[]), &[TEXT.corpus.clone(), plain.corpus.clone()], Split::Train).unwrap_err();
     assert!(mixed.hint().unwrap().contains("with the same tokenizer"), "{mixed}");
 }
 

@@ -11,7 +11,7 @@ use scratch::models::MODELS;
 use scratch::{tokens_of, tree};
 use segue_data_error::DataError;
 use segue_dataloader::{
-    Corpus, LaneCursor, Lanes, RecordImport, RecordLanes, RecordSteps, Split, import_records,
+    Corpus, LaneCursor, Lanes, PairOptions, RecordImport, RecordLanes, RecordSteps, Split, import_records,
 };
 use segue_tokenizer::Tokenizer;
 use writer::Recipe;
@@ -212,7 +212,7 @@ fn lanes(folder: &Path, keys: &[&str]) -> Result<RecordLanes, DataError> {
     .to_vec();
     all.push(format!("data.corpus={}", folder.display()));
     all.extend(keys.iter().map(|key| key.to_string()));
-    RecordLanes::open(&MODELS.load(None, &all).unwrap().config)
+    RecordLanes::open(folder, PairOptions::of(&MODELS.load(None, &all).unwrap().config)?)
 }
 
 /// The two halves of a micro-batch read the same text in both directions, however many cores the files were made for.

@@ -1,5 +1,6 @@
 //! What happens while a run goes on, in all places where people look: the terminal, `metrics.jsonl`, TensorBoard, logs.
 
+use std::path::Path;
 use std::time::Duration;
 
 use segue_collectives::Communicator;
@@ -61,7 +62,7 @@ impl<'a> Reporter<'a> {
             comm,
             rank: comm.rank(),
             attempt: 1,
-            trace: Window::of(config),
+            trace: Window::of(&config.log, Path::new(&config.run.dir)),
             labels: None,
             record: None,
             bar: None,

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use segue_collectives::{CollectiveError, Communicator, print_line};
-use segue_configs::Config;
+use segue_configs::LogConfig;
 use segue_publish::{empty_regular, make_own_folder};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -101,9 +101,9 @@ enum State {
 
 impl Window {
     /// As `[log]` says.
-    pub fn of(config: &Config) -> Self {
-        let (from, steps) = (config.log.trace_from, config.log.trace_steps);
-        let folder = Path::new(&config.run.dir).join(FOLDER);
+    pub fn of(log: &LogConfig, run: &Path) -> Self {
+        let (from, steps) = (log.trace_from, log.trace_steps);
+        let folder = run.join(FOLDER);
         Self { steps: from..from.saturating_add(steps), folder, state: State::Before }
     }
 

@@ -195,7 +195,7 @@ impl Cost {
         let forward = work.mean_bounds(|step| step.forward).times(1.0 / tokens as f64);
         let beside = work.mean(|step| step.recomputed - (TRAINING_TO_FORWARD - 1.0) * step.forward_only);
         let training = forward.times(TRAINING_TO_FORWARD).plus(beside / tokens as f64);
-        let tokens_per_step = product(&[tokens, config.micro_steps() as u64]);
+        let tokens_per_step = product(&[tokens, config.train.micro_steps() as u64]);
         let tokens = product(&[tokens, config.micro_steps_of_run()]);
         Ok(Self {
             ranks,

@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use segue_collectives::Communicator;
-use segue_configs::Config;
 use segue_kernels::TrainError;
 use segue_publish::read_regular;
 use serde::{Deserialize, Serialize};
@@ -35,13 +34,13 @@ pub(super) fn metrics_file(rating: Rating, measures: &Measures) -> (String, Vec<
 /// Lets `task` of a run that goes on stand with the model that lies in the run's folder, on all ranks: whoever was killed between the two has
 /// written one without the other. A collective call.
 pub(super) fn reconcile(
-    config: &Config,
+    run: &Path,
     task: &mut BestSoFar,
     comm: &dyn Communicator,
     on_event: &mut dyn FnMut(Event),
 ) -> Result<(), TrainError> {
     let seen = match comm.rank() {
-        0 => serde_json::to_vec(&look(&Path::new(&config.run.dir).join(BEST))).unwrap_or_default(),
+        0 => serde_json::to_vec(&look(&run.join(BEST))).unwrap_or_default(),
         _ => Vec::new(),
     };
     let said = comm.all_gather(&seen)?;

@@ -208,7 +208,7 @@ impl<'a, F: Family> Run<'a, F> {
             on_event(Event::Warning { what: error.to_string() });
         }
         if resumed.is_some() && family.keeps_best().is_some() {
-            reconcile(config, &mut state.task, comm, on_event)?;
+            reconcile(Path::new(&config.run.dir), &mut state.task, comm, on_event)?;
         }
         engine.scale_rates(&state);
         let saved = resumed.as_ref().map(|_| (state.step, state.evaluated));

@@ -1,7 +1,6 @@
 use std::ops::Range;
 
-use crate::sections::{DataConfig, MaskDraws, PAIR_SPECIALS};
-use segue_configs::Config;
+use crate::sections::{MaskDraws, PAIR_SPECIALS};
 use segue_data_error::DataError;
 use segue_random::{Draws, Purpose};
 use segue_tokenizer::Tokenizer;
@@ -36,7 +35,12 @@ pub struct PairLanes {
 
 impl PairLanes {
     /// Lanes over one split of corpora, which share one tokenizer, weighted as `data.weights` says.
-    pub fn open(config: &Config, corpora: &[Corpus], split: Split) -> Result<PairLanes, DataError> {
+    pub fn open(
+        options: PairOptions,
+        weights: &[f64],
+        corpora: &[Corpus],
+        split: Split,
+    ) -> Result<PairLanes, DataError> {
         let first = corpora.first().ok_or_else(|| DataError::Usage("there is no corpus to read".into()))?;
         let tokenizer = first.tokenizer()?;
         let mut sources = Vec::with_capacity(corpora.len());
@@ -52,10 +56,10 @@ impl PairLanes {
             }
             sources.push(PairSource::open(corpus, split)?);
         }
-        for (source, weight) in sources.iter_mut().zip(&config.own::<DataConfig>().weights) {
+        for (source, weight) in sources.iter_mut().zip(weights) {
             source.weight = *weight;
         }
-        PairLanes::new(sources, &tokenizer, PairOptions::of(config)?)
+        PairLanes::new(sources, &tokenizer, options)
     }
 
     /// Lanes over streams of one tokenizer.

@@ -1,8 +1,7 @@
 use std::ops::Range;
 use std::path::Path;
 
-use crate::sections::{DataConfig, MaskDraws};
-use segue_configs::Config;
+use crate::sections::MaskDraws;
 use segue_data_error::DataError;
 
 use super::arrange::{Arrangement, Sequence};
@@ -29,11 +28,9 @@ pub struct RecordLanes {
 }
 
 impl RecordLanes {
-    /// Lanes over the training records of the folder `data.corpus`.
-    pub fn open(config: &Config) -> Result<RecordLanes, DataError> {
-        let data = config.own::<DataConfig>();
-        let folder = Path::new(&data.corpus);
-        RecordLanes::new(RecordSteps::open(folder, "train", &[])?, PairOptions::of(config)?)
+    /// Lanes over the training records of a folder.
+    pub fn open(folder: &Path, options: PairOptions) -> Result<RecordLanes, DataError> {
+        RecordLanes::new(RecordSteps::open(folder, "train", &[])?, options)
             .map_err(|why| DataError::foreign(folder, why))
     }
 

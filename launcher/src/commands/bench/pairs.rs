@@ -3,8 +3,8 @@ use std::time::Instant;
 
 use clap::Args;
 use segue_configs::Config;
-use segue_dataloader::sections::SegmentConfig;
-use segue_dataloader::{Corpus, LaneCursor, Lanes, PairLanes, Split};
+use segue_dataloader::sections::{DataConfig, SegmentConfig};
+use segue_dataloader::{Corpus, LaneCursor, Lanes, PairLanes, PairOptions, Split};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
@@ -33,7 +33,12 @@ pub struct PairsArgs {
 pub fn run(args: &PairsArgs, out: &Output) -> Result<Value, Failure> {
     let config = configure(args)?;
     let corpora = args.corpus.iter().map(|dir| Corpus::open(dir)).collect::<Result<Vec<_>, _>>()?;
-    let lanes = PairLanes::open(&config, &corpora, Split::Train)?;
+    let lanes = PairLanes::open(
+        PairOptions::of(&config)?,
+        &config.own::<DataConfig>().weights,
+        &corpora,
+        Split::Train,
+    )?;
     let count = config.train.lanes;
     let bar = out.progress(args.steps, Unit::Steps, "bench");
     let mut cursors = vec![LaneCursor::default(); count];

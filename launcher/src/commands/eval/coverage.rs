@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use segue_configs::Config;
-use segue_dataloader::{Batch, Corpus, LaneCursor, Lanes, PairLanes};
+use segue_dataloader::{Batch, Corpus, LaneCursor, Lanes, PairLanes, PairOptions};
 use segue_protocols::{Coverage, Factorised, MAX_ORDERS};
 use serde_json::{Value, json};
 
@@ -50,7 +50,7 @@ pub fn run(args: CoverageArgs, out: &Output) -> Result<Value, Failure> {
     let tokenizer = corpus.tokenizer()?;
     let special: Vec<i64> =
         ["<sep>", "<cls>"].iter().filter_map(|symbol| tokenizer.token_id(symbol)).map(i64::from).collect();
-    let lanes = PairLanes::open(&config, &[corpus], args.split.into())?;
+    let lanes = PairLanes::open(PairOptions::of(&config)?, &[], &[corpus], args.split.into())?;
     let sequences = lanes.steps_per_pass(0).min(args.sequences as u64);
     let bar = out.progress(sequences, Unit::Steps, "coverage");
     let mut coverage = Coverage::new(args.orders);

@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use segue_configs::Config;
 use segue_dataloader::sections::{DataConfig, DataOrder, ObjectiveConfig, ObjectiveKind};
-use segue_dataloader::{Batch, LaneCursor, Lanes, PairLanes, Pairs, RecordLanes, Split};
+use segue_dataloader::{Batch, LaneCursor, Lanes, PairLanes, PairOptions, Pairs, RecordLanes, Split};
 use segue_language::{Sources, open_lanes};
 use segue_publish::read_regular_text;
 use segue_report::MaskChart;
@@ -116,7 +116,7 @@ struct Read {
 fn read(config: &Config, args: &BatchArgs, out: &Output) -> Result<Read, Failure> {
     let (range, data) = (args.lane..args.lane + 1, config.own::<DataConfig>());
     if data.order == DataOrder::Records {
-        let lanes = RecordLanes::open(config)?;
+        let lanes = RecordLanes::open(Path::new(&data.corpus), PairOptions::of(config)?)?;
         let begin = lanes.cursor(args.lane, args.step);
         let batch = lanes.batch(range, &[begin], args.step)?;
         return Ok(Read { batch, begin, corpus: PathBuf::from(&data.corpus), tokenizer: None });
@@ -124,7 +124,8 @@ fn read(config: &Config, args: &BatchArgs, out: &Output) -> Result<Read, Failure
     let sources = Sources::open(config)?;
     let tokenizer = Some(sources.tokenizer().clone());
     if data.order == DataOrder::Pairs {
-        let lanes = PairLanes::open(config, sources.corpora(), Split::Train)?;
+        let lanes =
+            PairLanes::open(PairOptions::of(config)?, &data.weights, sources.corpora(), Split::Train)?;
         let begin = lanes.cursor(args.lane, args.step);
         let batch = lanes.batch(range, &[begin], args.step)?;
         let corpus = sources.corpora()[lanes.corpus_of(args.lane)].dir().into();

@@ -1,11 +1,13 @@
 //! What a run reads: lanes over its corpus as the configuration orders them, and batches as tensors.
 
+use std::path::Path;
+
 use segue_collectives::Communicator;
 use segue_configs::Config;
 use segue_dataloader::sections::{DataConfig, DataOrder, DocumentEnd, SegmentConfig, TextEvalConfig};
 use segue_dataloader::{
-    Batch as Tokens, Corpus, Documents, EvalLanes, Heads, Lanes, PairLanes, Pairs as TokenPairs, RecordLanes,
-    Segments, SentenceLanes, Split, StreamLanes, TokenStream,
+    Batch as Tokens, Corpus, Documents, EvalLanes, Heads, Lanes, PairLanes, PairOptions, Pairs as TokenPairs,
+    RecordLanes, Segments, SentenceLanes, Split, StreamLanes, TokenStream,
 };
 use segue_engine::Watch;
 use segue_kernels::TrainError;
@@ -19,9 +21,13 @@ use crate::{Batch, Objective, Pairs};
 
 /// The lanes of a run over its training split.
 pub fn open_lanes(config: &Config, sources: &Sources) -> Result<Box<dyn Lanes>, TrainError> {
-    match config.own::<DataConfig>().order {
-        DataOrder::Pairs => Ok(Box::new(PairLanes::open(config, sources.corpora(), Split::Train)?)),
-        DataOrder::Records => Ok(Box::new(RecordLanes::open(config)?)),
+    let data = config.own::<DataConfig>();
+    let pairs = || PairOptions::of(config);
+    match data.order {
+        DataOrder::Pairs => {
+            Ok(Box::new(PairLanes::open(pairs()?, &data.weights, sources.corpora(), Split::Train)?))
+        }
+        DataOrder::Records => Ok(Box::new(RecordLanes::open(Path::new(&data.corpus), pairs()?)?)),
         DataOrder::Sentences => Ok(Box::new(sentence_lanes(config, &sources.corpora()[0])?)),
         DataOrder::Episodes => Ok(Box::new(sentence_lanes(config, &sources.corpora()[0])?.as_episodes())),
         DataOrder::Lines => Ok(Box::new(line_lanes(config, &sources.corpora()[0])?)),

@@ -3,8 +3,8 @@
 
 use segue_collectives::Communicator;
 use segue_configs::Config;
-use segue_dataloader::sections::{DataConfig, MaskDraws, PairsConfig, TextEvalConfig};
-use segue_dataloader::{Corpus, LaneCursor, Lanes, PairLanes, Split};
+use segue_dataloader::sections::{MaskDraws, PairsConfig, TextEvalConfig};
+use segue_dataloader::{Corpus, LaneCursor, Lanes, PairLanes, PairOptions, Split};
 use segue_engine::{Share, Watch};
 use segue_kernels::TrainError;
 use tch::{Kind, Tensor};
@@ -41,8 +41,7 @@ impl PairValidation {
         let mut own = config.clone();
         own.train.lanes = count;
         own.change(|pairs: &mut PairsConfig| pairs.draws = MaskDraws::Same);
-        own.change(|data: &mut DataConfig| data.weights.clear());
-        let lanes = PairLanes::open(&own, std::slice::from_ref(corpus), split)?;
+        let lanes = PairLanes::open(PairOptions::of(&own)?, &[], std::slice::from_ref(corpus), split)?;
         let whole = (0..count).map(|lane| lanes.steps_per_pass(lane)).min().unwrap_or(0);
         let steps = if eval.steps == 0 { whole } else { whole.min(eval.steps) };
         Ok(Self { lanes, micro_batch, micro_steps: count / micro_batch, steps })

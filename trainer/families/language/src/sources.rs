@@ -2,7 +2,7 @@ use std::path::Path;
 
 use segue_configs::{Config, ConfigError};
 use segue_dataloader::sections::{DataConfig, DataOrder};
-use segue_dataloader::{Corpus, RecordLanes, Split};
+use segue_dataloader::{Corpus, PairOptions, RecordLanes, Split};
 use segue_kernels::TrainError;
 use segue_tokenizer::Tokenizer;
 
@@ -61,7 +61,7 @@ impl Sources {
             return Err(out_of_range("data.tokenizer", "", why));
         }
         let tokenizer = Tokenizer::load(Path::new(&data.tokenizer))?;
-        let records = RecordLanes::open(config)?;
+        let records = RecordLanes::open(Path::new(&data.corpus), PairOptions::of(config)?)?;
         if tokenizer.vocab_size() != records.vocab_size() {
             let why = format!(
                 "it has {} entries and the records were made with {}",

@@ -42,7 +42,7 @@ impl Job for Vectors {
         on_event: &mut dyn FnMut(Event),
     ) -> Result<Outcome, TrainError> {
         let game: &MomentGameConfig = own(&config.model);
-        let players = Players::new(config, game);
+        let players = Players::new(&config.train, game);
         segue_engine::train(config, MomentGame { config, game }, players, comm, stop, on_event)
     }
 }

@@ -1,6 +1,6 @@
 //! The two networks, and what each of them is trained to lower. Equations are numbered as in `README.md`.
 
-use segue_configs::Config;
+use segue_configs::TrainConfig;
 use segue_engine::{Learner, Look, Loss, Tally, Turn, by_group};
 use segue_kernels::noise::Noise;
 use segue_kernels::{Init, ParameterSpec, Parameters};
@@ -60,15 +60,14 @@ fn spec(name: &str, shape: &[i64], init: Init) -> ParameterSpec {
 
 impl Players {
     /// Fresh networks.
-    pub fn new(config: &Config, game: &MomentGameConfig) -> Self {
-        let network =
-            |specs: Vec<ParameterSpec>| Parameters::initialise(specs, config.train.seed, Kind::Float);
+    pub fn new(train: &TrainConfig, game: &MomentGameConfig) -> Self {
+        let network = |specs: Vec<ParameterSpec>| Parameters::initialise(specs, train.seed, Kind::Float);
         Self {
             generator: network(generator(game)),
             critic: network(critic(game)),
             direction: unit(&Tensor::from_slice(&vec![1f32; game.size])),
             seen: Seen { count: 0.0, sum: vec![0.0; game.size] },
-            group: config.train.group_size(),
+            group: train.group_size(),
             config: game.clone(),
         }
     }
@@ -257,7 +256,7 @@ mod tests {
     fn turns(critic_steps: u64) -> Vec<(Vec<usize>, usize, u64)> {
         let config = segue_testing::models::<crate::MomentGameConfig>().load(None, &[]).unwrap().config;
         let game = MomentGameConfig { critic_steps, ..Default::default() };
-        let mut players = Players::new(&config, &game);
+        let mut players = Players::new(&config.train, &game);
         let turn = |step| {
             let Turn { networks, source, nth } = players.turn(step);
             (networks, source, nth)
@@ -278,7 +277,7 @@ mod tests {
     #[test]
     fn state_of_vectors_of_another_size_is_refused() {
         let config = segue_testing::models::<crate::MomentGameConfig>().load(None, &[]).unwrap().config;
-        let mut players = Players::new(&config, &MomentGameConfig::default());
+        let mut players = Players::new(&config.train, &MomentGameConfig::default());
         assert!(players.restore(&json!({ "count": 2.0, "sum": [1.0, 2.0, 3.0] })));
         assert_eq!(Vec::<f32>::try_from(players.centre()).unwrap(), [0.5, 1.0, 1.5]);
         for other in [json!(null), json!({ "count": 2.0, "sum": [1.0] }), json!({ "count": 2.0 })] {
@@ -290,7 +289,7 @@ mod tests {
     fn bounded(bound: &str, v: &[f32; 4]) -> Players {
         let keys = ["model.size=2".into(), format!("model.spectral_bound={bound}")];
         let config = segue_testing::models::<crate::MomentGameConfig>().load(None, &keys).unwrap().config;
-        let players = Players::new(&config, config.model.get().unwrap());
+        let players = Players::new(&config.train, config.model.get().unwrap());
         let v = Tensor::from_slice(v).view([2, 2]);
         tch::no_grad(|| players.critic.get("critic.quadratic").shallow_clone().copy_(&v));
         players

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use segue_configs::{Config, ConfigError};
+use segue_configs::ConfigError;
 use segue_data_error::DataError;
 use segue_dataloader::Reader;
 use segue_graph::{ContextOptions, Contexts, Covered, NodeData, Pair};
@@ -12,7 +12,7 @@ use segue_kernels::TrainError;
 use segue_random::{Draws, Permutation, Purpose};
 use tch::Tensor;
 
-use super::config::{self, DataConfig, PlanetoidConfig, Variant};
+use super::config::{self, PlanetoidConfig, Variant};
 use super::features::Bags;
 use super::model::{Network, Nodes};
 use super::turns::Task;
@@ -50,9 +50,8 @@ pub struct Material {
 }
 
 impl Material {
-    /// Opens the graph that `config` names, and fits `own` to it.
-    pub fn open(config: &Config, own: &mut PlanetoidConfig) -> Result<Self, TrainError> {
-        let corpus = &config.own::<DataConfig>().corpus;
+    /// Opens the graph in the folder `corpus`, and fits `own` to it.
+    pub fn open(corpus: &str, own: &mut PlanetoidConfig) -> Result<Self, TrainError> {
         if corpus.is_empty() {
             let what = "data.corpus is not set\nhint: add data.corpus=FOLDER of a graph to the command or the recipe";
             return Err(TrainError::Layout(what.into()));

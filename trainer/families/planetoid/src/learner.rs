@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use segue_configs::Config;
+use segue_configs::TrainConfig;
 use segue_engine::{Learner, Loss, Turn};
 use segue_kernels::Parameters;
 use segue_kernels::noise::Noise;
@@ -54,12 +54,12 @@ pub struct Classifier {
 }
 
 impl Classifier {
-    /// Of a run of `config`.
-    pub fn new(config: &Config, network: Network, material: Arc<Material>) -> Self {
+    /// Of a run that steps as `train` says.
+    pub fn new(train: &TrainConfig, network: Network, material: Arc<Material>) -> Self {
         Self {
-            turns: Turns::new(&network.config, config.train.seed),
+            turns: Turns::new(&network.config, train.seed),
             reached: network.reached(),
-            part: 1.0 / config.micro_steps() as f64,
+            part: 1.0 / train.micro_steps() as f64,
             network,
             material,
             seen: Seen::default(),

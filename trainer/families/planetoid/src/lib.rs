@@ -53,7 +53,7 @@ struct Opened {
 fn open(config: &mut Config) -> Result<Box<dyn Job>, TrainError> {
     let mut fitted = own::<PlanetoidConfig>(&config.model).clone();
     let asked = fitted.variant;
-    let material = Arc::new(Material::open(config, &mut fitted)?);
+    let material = Arc::new(Material::open(&config.own::<DataConfig>().corpus, &mut fitted)?);
     let lacks_features = fitted.variant != asked;
     config.model = fitted.into();
     Ok(Box::new(Opened { material, lacks_features }))
@@ -96,7 +96,8 @@ impl Job for Opened {
                 ),
             });
         }
-        let learner = Classifier::new(config, Network::new(config, section), self.material.clone());
+        let learner =
+            Classifier::new(&config.train, Network::new(section, config.train.seed), self.material.clone());
         let family = Training { config, section, material: self.material.clone() };
         segue_engine::train(config, family, learner, comm, stop, on_event)
     }
@@ -105,7 +106,7 @@ impl Job for Opened {
 /// What a run takes. Products of a step of contexts, which is the dearest: all contexts for each anchor, of which a walk has one a node.
 fn work(config: &Config) -> Result<Work, TrainError> {
     let section: &PlanetoidConfig = own(&config.model);
-    let micro_steps = config.micro_steps().max(1) as f64;
+    let micro_steps = config.train.micro_steps().max(1) as f64;
     let anchors = (section.context_batch * section.walk_nodes) as f64 / micro_steps;
     let scores = match section.contexts {
         _ if !section.variant.has_contexts() => 0.0,
@@ -153,7 +154,7 @@ impl Family for Training<'_> {
             seed: self.config.train.seed,
             task: Task::ALL[place.source],
             micro_steps: place.layout.micro_steps,
-            of: self.config.micro_steps(),
+            of: self.config.train.micro_steps(),
         };
         Ok(Box::new(reader.map(Prepared::of)))
     }

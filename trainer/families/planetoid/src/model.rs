@@ -1,6 +1,5 @@
 //! The networks, in the order of Yang 2019, §3.3.3.
 
-use segue_configs::Config;
 use segue_kernels::{Init, ParameterSpec, Parameters};
 use tch::{Kind, Reduction, Tensor};
 
@@ -59,8 +58,8 @@ const AS_LIST: bool = true;
 
 impl Network {
     /// With fresh weights.
-    pub fn new(config: &Config, own: &PlanetoidConfig) -> Self {
-        Self::with(own.clone(), Parameters::initialise(Self::specs(own), config.train.seed, Kind::Float))
+    pub fn new(own: &PlanetoidConfig, seed: u64) -> Self {
+        Self::with(own.clone(), Parameters::initialise(Self::specs(own), seed, Kind::Float))
     }
 
     /// With these weights.

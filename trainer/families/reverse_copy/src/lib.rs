@@ -20,7 +20,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tch::{Device, Tensor};
 
-pub use config::{EvalConfig, ReverseCopyConfig};
+pub use config::{EvalConfig, ObjectiveConfig, ReverseCopyConfig};
 pub use data::{StringReader, Strings, Use};
 pub use model::{Copier, Score};
 
@@ -61,7 +61,7 @@ impl Job for DrawnStrings {
         on_event: &mut dyn FnMut(Event),
     ) -> Result<Outcome, TrainError> {
         let copy: &ReverseCopyConfig = own(&config.model);
-        let copier = Copier::new(config, copy, compute);
+        let copier = Copier::new(copy, config.own::<ObjectiveConfig>().loss_over, config.train.seed, compute);
         segue_engine::train(config, ReverseCopy { config, copy, compute }, copier, comm, stop, on_event)
     }
 }

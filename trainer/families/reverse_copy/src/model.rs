@@ -1,6 +1,5 @@
 //! The two networks and their loss (Melis 2023, §2.3.3).
 
-use segue_configs::Config;
 use segue_dataloader::sections::LossOver;
 use segue_decode::Decoder;
 use segue_engine::{Learner, Loss, Turn};
@@ -12,7 +11,7 @@ use segue_layers::recurrent::{Layer, State};
 use segue_lstm::{layer_below, layer_specs, table_law};
 use tch::{Device, Kind, Tensor};
 
-use super::config::{ObjectiveConfig, ReverseCopyConfig};
+use super::config::ReverseCopyConfig;
 
 const ENCODER: &str = "encoder.";
 const DECODER: &str = "decoder.";
@@ -104,9 +103,8 @@ impl Copier {
     }
 
     /// With fresh weights, where `compute` says.
-    pub fn new(config: &Config, copy: &ReverseCopyConfig, compute: Compute) -> Self {
-        let parameters = Parameters::initialise(specs(copy), config.train.seed, Kind::Float);
-        let loss_over = config.own::<ObjectiveConfig>().loss_over;
+    pub fn new(copy: &ReverseCopyConfig, loss_over: LossOver, seed: u64, compute: Compute) -> Self {
+        let parameters = Parameters::initialise(specs(copy), seed, Kind::Float);
         Self { loss_over, ..Self::over(copy, parameters.to(compute.device())) }
     }
 

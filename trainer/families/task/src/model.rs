@@ -1,4 +1,4 @@
-use segue_configs::{Config, ModelConfig, TaskConfig, TaskSummary};
+use segue_configs::{ModelConfig, TaskConfig, TaskSummary, TrainConfig};
 use segue_engine::Loss;
 use segue_kernels::libtorch::stream::put;
 use segue_kernels::noise::Noise;
@@ -115,11 +115,16 @@ impl TaskModel {
     }
 
     /// An encoder and heads with weights drawn from the run's seed, in single precision, where `compute` says.
-    pub fn fresh(config: &Config, heads: &[HeadSpec], compute: Compute) -> Self {
-        let specs = Self::specs(&config.model, heads);
-        let parameters = Parameters::initialise(specs, config.train.seed, Number::Float);
-        let parameters = parameters.to(compute.device()).with_recompute(config.train.recompute);
-        Self::new(&config.model, heads, &config.task, parameters)
+    pub fn fresh(
+        model: &ModelConfig,
+        heads: &[HeadSpec],
+        task: &TaskConfig,
+        train: &TrainConfig,
+        compute: Compute,
+    ) -> Self {
+        let parameters = Parameters::initialise(Self::specs(model, heads), train.seed, Number::Float);
+        let parameters = parameters.to(compute.device()).with_recompute(train.recompute);
+        Self::new(model, heads, task, parameters)
     }
 
     /// The model over `parameters`, which must hold [`TaskModel::specs`].

@@ -122,7 +122,7 @@ impl<'a> TaskLearner<'a> {
                     .into(),
             });
         }
-        let model = TaskModel::fresh(config, &heads, compute);
+        let model = TaskModel::fresh(&config.model, &heads, &config.task, &config.train, compute);
         let examples =
             tasks.iter().map(|data| training_examples(config, data)).collect::<Result<Vec<_>, _>>()?;
         let batches: Vec<usize> =

@@ -36,7 +36,7 @@ fn the_generator_lowers_the_distance_of_means_within_each_group() {
     };
     for group in [1, 2, 4] {
         let config = config(&format!("train.group={group}"));
-        let players = Players::new(&config, config.model.get::<MomentGameConfig>().unwrap());
+        let players = Players::new(&config.train, config.model.get::<MomentGameConfig>().unwrap());
         let turn = Turn { networks: vec![GENERATOR], source: GENERATOR, nth: 1 };
         let noise = || Noise::new(derive(1, Purpose::Dropout, &[1, 0]));
         let data = batch(1);

@@ -261,7 +261,7 @@ fn a_run_divided_otherwise_at_every_start_ends_with_the_same_bytes() {
 fn engine(config: &Config, critic_steps: u64) -> Engine<'_, Players> {
     libtorch::set_threads(1);
     let game = MomentGameConfig { critic_steps, ..Default::default() };
-    Engine::new(config, Players::new(config, &game), &Local).unwrap()
+    Engine::new(config, Players::new(&config.train, &game), &Local).unwrap()
 }
 
 const ONE_MICRO_STEP: [&str; 2] = ["train.lanes=4", "train.micro_batch=4"];
@@ -348,7 +348,7 @@ fn an_average_that_one_network_has_broken_is_dropped_of_all() {
         &[&ONE_MICRO_STEP[..], &["average.start=0", "average.kind=two_tailed", "eval.every=1"]].concat(),
     );
     let mut engine =
-        Engine::new(&config, Players::new(&config, &MomentGameConfig::default()), &Local).unwrap();
+        Engine::new(&config, Players::new(&config.train, &MomentGameConfig::default()), &Local).unwrap();
     let lengths = |engine: &Engine<Players>| {
         let of = |n: usize| engine.networks[n].averaging.state();
         [GENERATOR, CRITIC].map(|n| [&of(n)["short"]["count"], &of(n)["long"]["count"]].map(|c| c.as_u64()))
@@ -383,7 +383,7 @@ fn averages_of_networks_that_are_of_different_steps_begin_anew() {
         &[&ONE_MICRO_STEP[..], &["average.start=0", "average.kind=two_tailed", "eval.every=1"]].concat(),
     );
     let mut engine =
-        Engine::new(&config, Players::new(&config, &MomentGameConfig::default()), &Local).unwrap();
+        Engine::new(&config, Players::new(&config.train, &MomentGameConfig::default()), &Local).unwrap();
     for step in 1..=4 {
         engine.step(step, &batch(step)).unwrap();
         if step == 3 {
@@ -445,7 +445,7 @@ fn a_gradient_outside_its_networks_turn_ends_the_process() {
     if std::env::var_os(CHEATS).is_some() {
         let config = config(Path::new("unused"), &ONE_MICRO_STEP);
         let game = MomentGameConfig { critic_steps: 1, ..Default::default() };
-        let mut engine = Engine::new(&config, Cheat(Players::new(&config, &game)), &Local).unwrap();
+        let mut engine = Engine::new(&config, Cheat(Players::new(&config.train, &game)), &Local).unwrap();
         engine.step(1, &batch(1)).unwrap();
         eprintln!("the critic's turn is over");
         let _ = engine.step(2, &batch(2));

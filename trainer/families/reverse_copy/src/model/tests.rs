@@ -148,7 +148,9 @@ fn trained(steps: u64) -> Copier {
         keys.iter().chain(&["model.model_type=reverse-copy"]).map(|key| key.to_string()).collect();
     let config = models::<crate::ReverseCopyConfig>().load(None, &overrides).unwrap().config;
     let copy = small();
-    let mut engine = Engine::new(&config, Copier::new(&config, &copy, Compute::CPU), &Local).unwrap();
+    let mut engine =
+        Engine::new(&config, Copier::new(&copy, LossOver::Targets, config.train.seed, Compute::CPU), &Local)
+            .unwrap();
     let mut reader =
         StringReader { strings: Strings::new(&copy, 3, Use::Train), count: 0, all: 32, lanes: 0..32 };
     for step in 1..=steps {
