@@ -33,6 +33,7 @@ test: build ## Run every test: unit, end to end under mpirun, documentation
 		exit $$code
 
 test-long: ## Run what takes hours, one after the other: servers of batch systems, kills, faults, histories, accuracies, packages
+	SEGUE_TESTS=long $(MAKE) test
 	$(MAKE) test-slurm
 	$(MAKE) kills faults simulate soak
 	$(MAKE) reverse-copy adaptation accuracies

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use segue_tests::kills::{kill_often, kill_rank, spawn};
-use segue_tests::{ROOT, Workplace, alone, fail, mpirun, succeed};
+use segue_tests::{ROOT, Workplace, alone, fail, mpirun, repeats, succeed};
 use serde_json::Value;
 
 #[test]
@@ -367,21 +367,24 @@ fn a_run_made_longer_equals_one_that_was_long_from_the_start() {
     place.assert_same("whole", "grown");
 }
 
-/// Kills of one test; the steps are many and checkpoints few, so that most kills cost work.
-const KILLS: usize = 20;
+/// The steps are many and checkpoints few, so that most kills cost work.
 const LONG: [&str; 3] = ["train.steps=400", "checkpoint.every=20", "eval.every=100"];
 
 #[test]
 fn killed_at_random_moments_a_run_ends_with_the_same_bytes() {
     let place = Workplace::new();
-    kill_often(KILLS, &|run| place.pretrain(run, &LONG), &|run, other| place.assert_same(run, other));
+    kill_often(repeats(5, 20), &|run| place.pretrain(run, &LONG), &|run, other| {
+        place.assert_same(run, other)
+    });
 }
 
 #[test]
 fn xlnet_killed_at_random_moments_ends_with_the_same_bytes() {
     let place = Workplace::new();
     let steps = ["train.steps=200", "checkpoint.every=20", "eval.every=100"];
-    kill_often(5, &|run| place.pretrain_xlnet(run, &steps), &|run, other| place.assert_same(run, other));
+    kill_often(repeats(2, 5), &|run| place.pretrain_xlnet(run, &steps), &|run, other| {
+        place.assert_same(run, other)
+    });
 }
 
 #[test]
@@ -417,7 +420,9 @@ fn same_answers(place: &Workplace, run: &str, other: &str) {
 fn a_task_killed_at_random_moments_ends_with_the_same_bytes() {
     let place = Workplace::new();
     let steps = ["task.epochs=8", "checkpoint.every=15", "eval.every=40"];
-    kill_often(5, &|run| place.finetune(run, &steps), &|run, other| place.assert_same(run, other));
+    kill_often(repeats(2, 5), &|run| place.finetune(run, &steps), &|run, other| {
+        place.assert_same(run, other)
+    });
     for run in 0..2 {
         let killed = format!("killed-{run}");
         if place.path(&killed).exists() {

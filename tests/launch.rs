@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use segue_tests::kills::hurry;
-use segue_tests::{Workplace, alone, children, fail, finish, stderr, succeed, two_at_a_time, wait_for};
+use segue_tests::{
+    Workplace, alone, children, fail, finish, repeats, stderr, succeed, two_at_a_time, wait_for,
+};
 use serde_json::Value;
 
 /// Six steps, with a checkpoint after every second.
@@ -362,11 +364,11 @@ fn suffer(place: &Workplace, cases: &[Case], numbers: &[usize]) {
 
 #[test]
 fn a_slice_of_the_faults_there_are_leaves_no_trace() {
-    let cases = matrix();
+    let (cases, count) = (matrix(), repeats(8, 40));
     // Neighbours differ in rank and world alone: a step that shares no factor with them meets all.
-    let step = cases.len() / 40;
+    let step = cases.len() / count;
     let step = if step.is_multiple_of(2) { step + 1 } else { step };
-    let numbers: Vec<usize> = (0..40).map(|i| i * step % cases.len()).collect();
+    let numbers: Vec<usize> = (0..count).map(|i| i * step % cases.len()).collect();
     suffer(&Workplace::new(), &cases, &numbers);
 }
 

@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use segue_tests::graph::{CLASSES, NODES, communities};
 use segue_tests::kills::kill_often;
-use segue_tests::{ROOT, alone, fail, files_of, finish, mpirun, stderr, succeed};
+use segue_tests::{ROOT, alone, fail, files_of, finish, mpirun, repeats, stderr, succeed};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -73,7 +73,7 @@ fn graphs_are_learnt_to_the_same_bytes_over_ranks_stops_and_kills() {
 /// Steps are many and checkpoints few, so that most kills cost work. Means over pairs: sums of so many steps would diverge on so few nodes.
 /// Row P10.
 #[test]
-fn killed_at_20_random_moments_a_run_ends_with_the_same_bytes() {
+fn killed_at_random_moments_a_run_ends_with_the_same_bytes() {
     let place = place();
     let long = [
         "model.context_mean=true",
@@ -88,7 +88,7 @@ fn killed_at_20_random_moments_a_run_ends_with_the_same_bytes() {
         assert!(files.contains_key("model.safetensors"), "{run}: {:?}", files.keys());
         files
     };
-    kill_often(20, &|run| pretrain(&place, run, &long), &|run, other| {
+    kill_often(repeats(4, 20), &|run| pretrain(&place, run, &long), &|run, other| {
         assert!(tensors(run) == tensors(other), "{run} and {other} differ");
     });
 }

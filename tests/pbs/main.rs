@@ -6,7 +6,7 @@ use std::fs;
 use std::time::Duration;
 
 use fake::FakeBatch;
-use segue_tests::{Workplace, alone, succeed, wait_for};
+use segue_tests::{Workplace, alone, repeats, succeed, wait_for};
 
 /// Longest wait for a job.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -43,7 +43,7 @@ fn until_done(batch: &FakeBatch) -> Vec<String> {
 fn a_pbs_job_stops_before_its_limit_and_is_queued_again() {
     let place = Workplace::new();
     succeed(alone(&place.pretrain("one", &STEPS)));
-    for (run, qrerun) in [("rerun", "yes"), ("anew", "no")] {
+    for (run, qrerun) in [("rerun", "yes"), ("anew", "no")].into_iter().take(repeats(1, 2)) {
         let batch = FakeBatch::new(&[("FAKE_QRERUN", qrerun)]);
         let limit = ["--time", "00:00:20", "--warning", "12", "--setup", SLOW];
         let jobs = batch.submit("pbs", &place, &limit, &place.pretrain(run, &STEPS));

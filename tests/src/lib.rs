@@ -49,6 +49,11 @@ pub fn reference_models(own: &str, shared: &str) -> Vec<PathBuf> {
     found
 }
 
+/// How often a test repeats what it does: `few` times, and `often` where `SEGUE_TESTS=long`, as `make test-long` has it.
+pub fn repeats(few: usize, often: usize) -> usize {
+    if std::env::var_os("SEGUE_TESTS").is_some_and(|tier| tier == "long") { often } else { few }
+}
+
 /// The binary, built first but where `scripts/test.sh` has just done so.
 pub fn segue() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
