@@ -248,8 +248,10 @@ impl Layers {
                     self.elsewhere.insert(key, (value, default));
                     continue;
                 }
+                let candidates: Vec<String> =
+                    known.iter().cloned().chain(self.defaults.models().own_keys()).collect();
                 return Err(ConfigError::UnknownKey {
-                    nearest: nearest(&key, &known),
+                    nearest: nearest(&key, &candidates),
                     key,
                     origin: origin.into(),
                 });

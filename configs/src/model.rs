@@ -426,6 +426,12 @@ impl Models {
         own.into_iter().find_map(|own| own.defaults().remove(name))
     }
 
+    /// Keys of the own sections of all families.
+    pub(crate) fn own_keys(&self) -> impl Iterator<Item = String> {
+        let all = self.0.iter().flat_map(|known| known.sections);
+        all.flat_map(|own| own.defaults().into_iter().map(|(key, _)| format!("{}.{key}", own.name)))
+    }
+
     /// Names of all, for messages.
     pub(crate) fn names(&self) -> String {
         self.0.iter().map(|known| known.name).collect::<Vec<_>>().join(", ")

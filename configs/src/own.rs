@@ -51,7 +51,6 @@ trait AnySection: Debug + Send + Sync {
     fn check_ranges(&self) -> Result<(), ConfigError>;
     fn idle(&self, config: &Config) -> Vec<Idle>;
     fn follows_schedule(&self) -> bool;
-    fn follows_by(&self) -> &'static [&'static str];
     fn fields(&self) -> Map<String, Value>;
     fn copied(&self) -> Box<dyn AnySection>;
     fn equals(&self, other: &dyn AnySection) -> bool;
@@ -77,9 +76,6 @@ impl<T: OwnSection> AnySection for T {
     }
     fn follows_schedule(&self) -> bool {
         OwnSection::follows_schedule(self)
-    }
-    fn follows_by(&self) -> &'static [&'static str] {
-        T::FOLLOWS_BY
     }
     fn fields(&self) -> Map<String, Value> {
         match serde_json::to_value(self) {
@@ -107,6 +103,7 @@ pub struct SectionType {
     /// Its name in a recipe.
     pub name: &'static str,
     title: &'static str,
+    follows_by: &'static [&'static str],
     pub(crate) schema: fn() -> &'static Value,
     default: fn() -> Box<dyn AnySection>,
     read: fn(&Value) -> Result<Box<dyn AnySection>, WrongValue>,
@@ -118,6 +115,7 @@ impl SectionType {
         Self {
             name: T::NAME,
             title: T::TITLE,
+            follows_by: T::FOLLOWS_BY,
             schema: schema_of::<T>,
             default: || Box::new(T::default()),
             read: |fields| Ok(Box::new(serde_path_to_error::deserialize::<_, T>(fields)?)),
@@ -215,13 +213,10 @@ impl Config {
         self.own.0.iter().any(|section| section.follows_schedule())
     }
 
-    /// Keys of own sections that decide whether it does.
+    /// Keys of own sections, of whichever family, that decide whether it does.
     pub(crate) fn follows_by(&self) -> impl Iterator<Item = String> {
-        let of = |section: &Box<dyn AnySection>| {
-            let name = section.name();
-            section.follows_by().iter().map(move |key| format!("{name}.{key}"))
-        };
-        self.own.0.iter().flat_map(of)
+        let all = self.models().types().iter().flat_map(|known| known.sections);
+        all.flat_map(|own| own.follows_by.iter().map(|key| format!("{}.{key}", own.name)))
     }
 
     pub(crate) fn check_own(&self) -> Result<(), ConfigError> {

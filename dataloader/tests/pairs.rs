@@ -138,7 +138,7 @@ fn naive_row(
     segments.push(2);
     let mut draws = Draws::new(config.train.seed, Purpose::Spans, &key);
     let words = config.own::<PairsConfig>().spans == SpanKind::Words;
-    let goal = targets_per_lane(&config);
+    let goal = targets_per_lane(config);
     let mut chosen =
         naive::spans(&inputs[..reused], reversed, words, goal - goal / 2, begins_word, &mut draws);
     chosen.extend(naive::spans(&inputs[reused..], reversed, words, goal / 2, begins_word, &mut draws));
@@ -155,7 +155,7 @@ fn segment_reused(config: &Config) -> usize {
 fn compare(config: &Config, lanes: &PairLanes, at: u64) {
     let count = config.train.lanes;
     let (batch, segment, targets) =
-        (step(lanes, count, at), config.own::<SegmentConfig>().segment, targets_per_lane(&config));
+        (step(lanes, count, at), config.own::<SegmentConfig>().segment, targets_per_lane(config));
     let half = config.train.micro_batch / 2;
     for lane in 0..count {
         let in_micro = lane % config.train.micro_batch;

@@ -102,7 +102,10 @@ impl OwnSection for ObjectiveConfig {
     const NAME: &'static str = "objective";
     const FOLLOWS_BY: &'static [&'static str] = &["input_noise", "input_noise_fall"];
 
-    fn check(&self, _: &Config) -> Result<(), ConfigError> {
+    fn check(&self, config: &Config) -> Result<(), ConfigError> {
+        if !config.reads("objective.next_sentence") {
+            return Ok(());
+        }
         if self.next_sentence > 0.0 && self.kind == ObjectiveKind::Lm {
             let why = "objective.kind = \"lm\" has no pairs of segments";
             return Err(no_effect("objective.next_sentence", self.next_sentence, why));

@@ -5,7 +5,7 @@ use segue_configs::range::Range;
 use segue_configs::{Config, ConfigError, OwnSection, out_of_range};
 use serde::{Deserialize, Serialize};
 
-use super::{DataConfig, DataOrder, SegmentConfig};
+use super::{DataConfig, DataOrder, ObjectiveConfig, ObjectiveKind, SegmentConfig};
 
 /// What is chosen for prediction at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -141,7 +141,9 @@ impl OwnSection for PairsConfig {
     const NAME: &'static str = "pairs";
 
     fn check(&self, config: &Config) -> Result<(), ConfigError> {
-        if !config.own::<DataConfig>().order.in_pairs() {
+        // Left-to-right training reads none, which its model says.
+        let is_lm = config.own::<ObjectiveConfig>().kind == ObjectiveKind::Lm;
+        if is_lm || !config.own::<DataConfig>().order.in_pairs() {
             return Ok(());
         }
         let segment = config.own::<SegmentConfig>().segment;

@@ -165,6 +165,21 @@ fn every_key_is_read_or_refused_by_every_family() {
     }
 }
 
+/// Keys that families add to a section of the loop are others than its own.
+#[test]
+fn families_add_no_key_that_the_loop_has() {
+    let of_loop = MODELS.load(None, &["model.model_type=moment-game".into()]).unwrap().config.to_json();
+    let sections = reference::sections(&MODELS);
+    let mut seen = 0;
+    for own in sections.iter().filter(|section| section.name != "model" && section.title != section.name) {
+        for key in &own.keys {
+            assert!(of_loop[&own.name].get(&key.name).is_none(), "{}: {}", own.title, key.name);
+            seen += 1;
+        }
+    }
+    assert!(seen > 20, "{seen}");
+}
+
 /// What a later setting takes the use of away is at its default where the run begins, so that it trains what is printed.
 #[test]
 fn a_key_that_another_model_does_not_read_is_taken_back_to_its_default() {

@@ -80,6 +80,11 @@ impl ModelSection for MomentGameConfig {
         config.check_on_processor("this model trains")
     }
 
+    /// What losses of a lane have been divided by before they are scaled from the first version on: bits in half precision hang on it.
+    fn targets_per_lane(&self, _: &Config) -> usize {
+        128
+    }
+
     fn idle(&self, _: &Config) -> Vec<Idle> {
         let why = "this game keeps its best state always";
         let mut idle = Idle::without_layers(Self::NETWORKS);

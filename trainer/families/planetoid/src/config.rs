@@ -392,6 +392,11 @@ impl ModelSection for PlanetoidConfig {
         Ok(())
     }
 
+    /// What losses of a lane have been divided by before they are scaled from the first version on: bits in half precision hang on it.
+    fn targets_per_lane(&self, _: &Config) -> usize {
+        128
+    }
+
     /// Evaluations are of test nodes: their accuracy is told, and chooses nothing.
     fn idle(&self, _: &Config) -> Vec<Idle> {
         let chooses = "this model is evaluated on test nodes, which choose nothing";
