@@ -23,13 +23,15 @@ pub(crate) fn check_folders(assignments: &[String]) -> Result<(), ConfigError> {
     }
 }
 
+/// A value as an override has it.
+pub(crate) fn text_of(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
 /// A nested table as `key=value` texts.
 pub(crate) fn assignments(set: &Map<String, Value>) -> Vec<String> {
-    let text = |value: &Value| match value {
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    };
-    flatten(&Value::Object(set.clone())).iter().map(|(key, value)| format!("{key}={}", text(value))).collect()
+    let all = flatten(&Value::Object(set.clone()));
+    all.iter().map(|(key, value)| format!("{key}={}", text_of(value))).collect()
 }
 
 /// Leaves of a nested object by dotted name, in order. Lists are leaves.

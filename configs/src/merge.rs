@@ -242,9 +242,8 @@ impl Layers {
         let known: Vec<String> = flatten(&self.merged).into_iter().map(|(key, _)| key).collect();
         for (key, value) in flatten(value) {
             let general = self.of_all_networks(&key);
-            let elsewhere = || self.defaults.models().default_of_key(&key);
             if !known.contains(general.as_ref().unwrap_or(&key)) {
-                if let Some(default) = elsewhere() {
+                if let Some(default) = self.defaults.models().default_of_key(&key) {
                     self.elsewhere.insert(key, (value, default));
                     continue;
                 }

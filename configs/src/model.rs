@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::keys::{pointer, text_of};
 use crate::own::SectionType;
 use crate::range::{Range, schema_of};
 pub use crate::refusal::{no_effect, out_of_range};
@@ -512,8 +513,7 @@ pub enum MemoryStart {
 /// [`out_of_range`] of a key of `config`, with the value that it has there.
 pub fn refused(config: &Config, key: &'static str, why: &str) -> ConfigError {
     let value = config.to_json();
-    let value = value.pointer(&format!("/{}", key.replace('.', "/"))).cloned().unwrap_or_default();
-    out_of_range(key, value.as_str().map_or_else(|| value.to_string(), str::to_owned), why)
+    out_of_range(key, text_of(value.pointer(&pointer(key)).unwrap_or(&Value::Null)), why)
 }
 
 impl Config {

@@ -101,7 +101,7 @@ impl<T: OwnSection> AnySection for T {
 #[derive(Clone, Copy)]
 pub struct SectionType {
     /// Its name in a recipe.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     title: &'static str,
     follows_by: &'static [&'static str],
     pub(crate) schema: fn() -> &'static Value,

@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::Layers;
-use crate::keys::pointer;
+use crate::keys::{pointer, text_of};
 use crate::model::Models;
 use crate::reads::NOT_READ;
 use crate::refusal::no_effect;
@@ -24,11 +24,6 @@ impl Models {
         config.fit_positions();
         Ok((config, taken))
     }
-}
-
-/// A value as an override has it.
-fn text_of(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
 /// Whether a value that was not read as its type is the default: 0 is 0.0.

@@ -35,7 +35,7 @@ pub enum LossOver {
 pub struct ObjectiveConfig {
     /// Tokens that are predicted, and from which others.
     pub kind: ObjectiveKind,
-    /// Weight of BERT's next-sentence loss, told from the last token's state; 1 makes the mean over sequences weigh as
+    /// Weight of BERT's next-sentence loss, computed from the last token's hidden state; 1 makes the mean over sequences weigh as
     /// much as the mean over targets. It is trained, and not part of the loss that is reported. 0 for none.
     #[schemars(transform = Range::at_least(0.0))]
     pub next_sentence: f64,

@@ -19,7 +19,7 @@ pub enum SpanKind {
     Single,
 }
 
-/// What is drawn anew when a lane begins again.
+/// Random choices that are resampled in each pass over the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum MaskDraws {
@@ -63,7 +63,7 @@ pub struct PairsConfig {
     /// The second half of the lanes of each micro-batch read the streams of the first half backwards;
     /// `train.micro_batch` has to be even.
     pub bidirectional: bool,
-    /// What a new pass over the text draws anew.
+    /// Random choices that are resampled in each pass over the text.
     pub draws: MaskDraws,
 }
 

@@ -10,8 +10,8 @@ use super::learner::{Learner, Look};
 use super::micro_step::{put_together, read_at_once};
 use super::step::Engine;
 
-/// Lets the learner look at the data, round after round. What it comes to is a function of the seed and the data, as sums over micro-steps are made in
-/// the tree of gradients. A collective call.
+/// Data-dependent initialisation, in as many rounds as the learner asks for. The result is a function of the seed and the data: sums over micro-steps
+/// are made in the order of the gradients' reduction tree. A collective call.
 pub(super) fn prepare<F: Family>(
     family: &F,
     engine: &mut Engine<F::Learner>,

@@ -1,4 +1,4 @@
-//! What models write is what they would say of the whole text read anew, one text or many at once, whichever end on the way.
+//! Incremental decoding gives the log-probabilities of a forward pass over the whole text, for one text or a batch, also when texts end early.
 
 use segue_configs::MemoryStart;
 use segue_decode::{Generator, Sampling, Texts};

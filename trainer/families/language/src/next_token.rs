@@ -88,7 +88,7 @@ pub trait Steps {
     fn memory(self: Box<Self>) -> Memory;
 }
 
-/// Steps that keep the memory alone, and have keys and values made anew for each token.
+/// Steps that cache the memory only, and recompute its keys and values for each token.
 pub struct FromMemory<'a> {
     /// The model.
     pub model: &'a dyn NextToken,

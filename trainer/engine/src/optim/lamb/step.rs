@@ -1,4 +1,4 @@
-//! What the processor and a card are told of an update.
+//! Scalar parameters of an update, for the CPU and the GPU kernels.
 
 /// Constants of the update of one parameter.
 #[derive(Debug, Clone, Copy)]
