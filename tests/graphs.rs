@@ -94,10 +94,10 @@ fn what_triples_become_is_trained_on() {
         let recipe = format!("{ROOT}/configs/recipes/planetoid-cora.toml");
         let own = [format!("run.dir={}", at(run)), format!("data.corpus={}", at(graph))];
         let short = [
-            "model.pretrain_label=30",
-            "model.pretrain_contexts=300",
-            "model.label_batch=5",
-            "model.context_batch=20",
+            "train.pretrain_label=30",
+            "train.pretrain_contexts=300",
+            "train.label_batch=5",
+            "train.context_batch=20",
             "model.self_pairs=false",
             "model.lambda=0.05",
             "model.d_embed=8",

@@ -26,9 +26,9 @@ fn pretrain(place: &TempDir, run: &str, more: &[&str]) -> Vec<String> {
         format!("data.corpus={}", place.path().join("graph").display()),
     ]);
     let short = [
-        "model.pretrain_label=10",
-        "model.pretrain_contexts=20",
-        "model.context_steps=0.5",
+        "train.pretrain_label=10",
+        "train.pretrain_contexts=20",
+        "train.context_steps=0.5",
         "model.d_embed=8",
         "train.steps=60",
         "checkpoint.every=10",
@@ -77,7 +77,7 @@ fn killed_at_random_moments_a_run_ends_with_the_same_bytes() {
     let place = place();
     let long = [
         "model.context_mean=true",
-        "model.pretrain_label=150",
+        "train.pretrain_label=150",
         "train.steps=1200",
         "checkpoint.every=50",
         "eval.every=300",
@@ -159,7 +159,7 @@ fn results_of_a_sweep_are_of_the_data_that_each_run_has_read() {
     }
     let sweep = format!(
         "name = \"graphs\"\nrecipe = \"{ROOT}/configs/recipes/planetoid-cora.toml\"\noutput = \"{}\"\nseeds = [1, 2]\n\
-         [set]\ndata.corpus = \"{}\"\nmodel.pretrain_label = 10\nmodel.pretrain_contexts = 10\ntrain.steps = 40\n\
+         [set]\ndata.corpus = \"{}\"\ntrain.pretrain_label = 10\ntrain.pretrain_contexts = 10\ntrain.steps = 40\n\
          [evaluate]\nby = \"run\"\n[[cell]]\nlabel = \"T\"\n\
          [[cell]]\nlabel = \"I\"\nset.model.variant = \"inductive\"\n",
         text("out"),
@@ -213,7 +213,7 @@ fn methods_are_compared_by_their_accuracies() {
     let sweep = place.path().join("sweep.toml");
     let text = format!(
         "name = \"graphs\"\nrecipe = \"{ROOT}/configs/recipes/planetoid-cora.toml\"\noutput = \"{}\"\nseeds = [1, 2]\n\
-         [set]\ndata.corpus = \"{}\"\nmodel.pretrain_label = 10\nmodel.pretrain_contexts = 10\ntrain.steps = 40\n\
+         [set]\ndata.corpus = \"{}\"\ntrain.pretrain_label = 10\ntrain.pretrain_contexts = 10\ntrain.steps = 40\n\
          [evaluate]\nby = \"run\"\n\
          [[cell]]\nlabel = \"both\"\npublished = {{ row = \"T\", scores = {{ \"accuracy, %\" = 75.7 }} }}\n\
          [[cell]]\nlabel = \"features\"\nset.model.variant = \"features\"\n\

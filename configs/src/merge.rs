@@ -191,6 +191,12 @@ impl Layers {
         models.find(self.defaults.model.model_type()).map_or(&[], |known| known.networks)
     }
 
+    /// The name that a key of an earlier version has now, where it is one.
+    fn moved(&self, key: &str) -> Option<&'static str> {
+        let known = self.defaults.models().find(self.defaults.model.model_type())?;
+        known.moved.iter().find(|(before, _)| *before == key).map(|(_, now)| *now)
+    }
+
     /// The key that `key` sets for one network of several, where it is one: `optim.lr` for `optim.critic.lr`.
     fn of_all_networks(&self, key: &str) -> Option<String> {
         let (section, rest) = key.split_once('.')?;
@@ -210,7 +216,10 @@ impl Layers {
     /// Takes note of what a recipe or an override sets.
     fn give(&mut self, value: &Value) {
         self.givers += 1;
-        self.given.extend(flatten(value).into_iter().map(|(key, _)| (key, self.givers)));
+        for (key, _) in flatten(value) {
+            let key = self.moved(&key).map_or(key, String::from);
+            self.given.insert(key, self.givers);
+        }
     }
 
     /// What is given outright wins over what a default would reckon; two keys that are both given must not disagree.
@@ -241,6 +250,7 @@ impl Layers {
     fn merge(&mut self, value: &Value, origin: &str, raw: Option<&str>) -> Result<(), ConfigError> {
         let known: Vec<String> = flatten(&self.merged).into_iter().map(|(key, _)| key).collect();
         for (key, value) in flatten(value) {
+            let key = self.moved(&key).map_or(key, String::from);
             let general = self.of_all_networks(&key);
             if !known.contains(general.as_ref().unwrap_or(&key)) {
                 if let Some(default) = self.defaults.models().default_of_key(&key) {

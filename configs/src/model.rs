@@ -68,6 +68,9 @@ pub trait ModelSection:
     /// such as `pairs`, and single keys, such as `train.segment`.
     const READS: &'static [&'static str] = &[];
 
+    /// Dotted keys of earlier versions, each with the name that it has now. Recipes and checkpoints with the old ones are read.
+    const MOVED: &'static [(&'static str, &'static str)] = &[];
+
     /// The entry of its family, whose type the trainer knows.
     fn family() -> &'static (dyn Any + Send + Sync) {
         &()
@@ -366,6 +369,7 @@ pub struct ModelType {
     /// Networks with sections of their own.
     pub networks: &'static [&'static str],
     pub(crate) sections: &'static [SectionType],
+    pub(crate) moved: &'static [(&'static str, &'static str)],
     pub(crate) default: fn() -> ModelConfig,
     pub(crate) read: fn(&Value) -> Result<ModelConfig, WrongValue>,
     pub(crate) run_defaults: fn(&mut Config),
@@ -382,6 +386,7 @@ impl ModelType {
             title: T::TITLE,
             networks: T::NETWORKS,
             sections: T::SECTIONS,
+            moved: T::MOVED,
             default: || T::default().into(),
             read: |fields| Ok(serde_path_to_error::deserialize::<_, T>(fields)?.into()),
             run_defaults: T::run_defaults,

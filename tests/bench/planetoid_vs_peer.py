@@ -24,8 +24,8 @@ def ours(folder, steps):
     """Walks a second of our steps."""
     with tempfile.TemporaryDirectory() as run:
         last_json([segue_binary(), "pretrain", "--json", "--config", str(ROOT / "configs/recipes/planetoid-pubmed.toml"), f"run.dir={run}",
-                   f"data.corpus={folder}", "model.pretrain_label=0", f"model.pretrain_contexts={WARMUP + steps}",
-                   f"model.context_batch={WALKS}", f"train.steps={WARMUP + steps}", "train.lanes=1", "log.every=1", "eval.every=0",
+                   f"data.corpus={folder}", "train.pretrain_label=0", f"train.pretrain_contexts={WARMUP + steps}",
+                   f"train.context_batch={WALKS}", f"train.steps={WARMUP + steps}", "train.lanes=1", "log.every=1", "eval.every=0",
                    "checkpoint.every=0"])
         rows = [json.loads(line) for line in pathlib.Path(run, "metrics.jsonl").read_text().splitlines()]
     seconds = sum(row["step_s"] for row in rows if row["kind"] == "train" and row["step"] > WARMUP)

@@ -222,10 +222,10 @@ pub const RESUMED_AWD: Run = Run {
 /// What both runs of Planetoid set: steps of contexts of labels, then of the graph, then rounds of a supervised step and, in half of
 /// them, one of contexts.
 const PLANETOID_SETTINGS: [&str; 8] = [
-    "model.pretrain_label=6",
-    "model.pretrain_contexts=8",
-    "model.supervised_steps=1",
-    "model.context_steps=0.5",
+    "train.pretrain_label=6",
+    "train.pretrain_contexts=8",
+    "train.supervised_steps=1",
+    "train.context_steps=0.5",
     "model.d_embed=8",
     "train.steps=40",
     "eval.every=20",

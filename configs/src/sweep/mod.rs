@@ -44,7 +44,7 @@ struct SweepFile {
     /// Values of `train.seed`, each once.
     #[serde(default = "default_seeds")]
     seeds: Vec<u64>,
-    /// Other keys that take the value of each seed, such as `model.split_seed` for means over splits that are drawn.
+    /// Other keys that take the value of each seed, such as `data.split_seed` for means over splits that are drawn.
     #[serde(default)]
     seeded: Vec<String>,
     /// Also write the lowest losses of evaluations so far, over steps and over forward passes: `curves.csv`, `by-step.svg` and `by-pass.svg`.

@@ -1,23 +1,16 @@
 //! The `[model]` section.
 
 use std::any::Any;
-use std::path::Path;
 
 use schemars::JsonSchema;
 use segue_configs::model::{no_effect, out_of_range, refused, size, width};
 use segue_configs::range::{self, Range};
 use segue_configs::{
-    Config, ConfigError, DeviceKind, Idle, ModelSection, OptimKind, OwnSection, ScheduleKind, SectionType,
+    Config, ConfigError, DeviceKind, Idle, ModelSection, OptimKind, ScheduleKind, SectionType,
 };
-use segue_data_error::DataError;
-use segue_graph::{NodeData, OpenOptions, Setting, Split};
 use serde::{Deserialize, Serialize};
 
-/// Steps and batches are counted in 64 bits.
-const MAX_COUNT: u64 = 1 << 32;
-
-/// Steps of a round, on average: rounds without a step are passed over one by one.
-const LEAST_STEPS: f64 = 1e-3;
+use super::sections::{DataConfig, NodesEvalConfig, TurnsConfig};
 
 /// What predicts the class of a node (Yang, Cohen and Salakhutdinov 2016; Yang 2019, §3.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -179,27 +172,6 @@ pub struct PlanetoidConfig {
     pub starts: Starts,
     /// How a pair of labelled nodes is drawn.
     pub label_pairs: LabelPairs,
-    /// Labelled nodes of a supervised step, at most all of them.
-    #[schemars(transform = Range::at_least(1).at_most(MAX_COUNT))]
-    pub batch: usize,
-    /// Walks or pairs of labelled nodes of a step of contexts; edges of a step of penalties.
-    #[schemars(transform = Range::at_least(1).at_most(MAX_COUNT))]
-    pub context_batch: usize,
-    /// Pairs of labelled nodes of a step of `pretrain_label`.
-    #[schemars(transform = Range::at_least(1).at_most(MAX_COUNT))]
-    pub label_batch: usize,
-    /// Steps of contexts of labels before all else.
-    #[schemars(transform = Range::at_least(0).at_most(MAX_COUNT))]
-    pub pretrain_label: u64,
-    /// Steps of contexts after these and before the first supervised step.
-    #[schemars(transform = Range::at_least(0).at_most(MAX_COUNT))]
-    pub pretrain_contexts: u64,
-    /// Supervised steps of a round. Of a fraction, the rest is the probability of one more.
-    #[schemars(transform = Range::at_least(0.0).at_most(MAX_COUNT))]
-    pub supervised_steps: f64,
-    /// Steps of contexts, or of penalties, of a round, likewise.
-    #[schemars(transform = Range::at_least(0.0).at_most(MAX_COUNT))]
-    pub context_steps: f64,
     /// λ, by which losses of contexts, and penalties, are multiplied. With plain gradient descent the rate of their steps is this times
     /// `optim.lr`.
     #[schemars(transform = Range::at_least(0.0))]
@@ -209,22 +181,6 @@ pub struct PlanetoidConfig {
     /// With `variant = "label-spreading"`: what of a node comes of its neighbours, α of Zhou et al. 2004.
     #[schemars(transform = Range::above(0.0).below(1.0))]
     pub alpha: f64,
-    /// Seed of a split that is drawn anew; 0 for that of the files. Settings are chosen on another split than that of the figures.
-    #[schemars(transform = Range::at_least(0).at_most(i64::MAX).or_too_large("a seed has at most 63 bits"))]
-    pub split_seed: u64,
-    /// Labelled nodes of each class, with a `split_seed`.
-    #[schemars(transform = Range::at_least(1).at_most(MAX_COUNT))]
-    pub split_per_class: usize,
-    /// Test nodes, with a `split_seed`.
-    #[schemars(transform = Range::at_least(0).at_most(MAX_COUNT))]
-    pub split_test: usize,
-    /// Number of one of the splits that the data set brings, from 1: of the folders in its folder `splits`, or that beside its pickles, in the
-    /// order of their names as numbers, each with `train.index` and `test.index`. 0 for the split of the files.
-    #[schemars(transform = Range::at_least(0).at_most(1 << 16))]
-    pub given_split: usize,
-    /// Report how many test nodes of each class are among so many nodes of its highest probability, of all that are not trained on; 0 for not.
-    #[schemars(transform = Range::at_least(0).at_most(MAX_COUNT))]
-    pub recall_at: usize,
     /// Nodes; 0 until the graph is known, as with the two below.
     #[schemars(transform = width())]
     pub nodes: usize,
@@ -259,21 +215,9 @@ impl Default for PlanetoidConfig {
             pairs_per_walk: PairsPerWalk::All,
             starts: Starts::Permuted,
             label_pairs: LabelPairs::Anchor,
-            batch: 200,
-            context_batch: 200,
-            label_batch: 100,
-            pretrain_label: 2000,
-            pretrain_contexts: 70,
-            supervised_steps: 1.0,
-            context_steps: 0.0,
             lambda: 0.1,
             context_mean: false,
             alpha: 0.99,
-            split_seed: 0,
-            split_per_class: 20,
-            split_test: 1000,
-            given_split: 0,
-            recall_at: 0,
             nodes: 0,
             features: 0,
             classes: 0,
@@ -283,25 +227,12 @@ impl Default for PlanetoidConfig {
 }
 
 impl PlanetoidConfig {
-    /// Opens the graph at `path` as this reads it.
-    pub fn data(&self, path: &Path) -> Result<NodeData, DataError> {
-        let setting = if self.variant.is_inductive() { Setting::Inductive } else { Setting::Transductive };
-        let split = match (self.given_split, self.split_seed) {
-            (0, 0) => Split::Files,
-            (0, seed) => Split::Drawn { per_class: self.split_per_class, test: self.split_test, seed },
-            (number, _) => Split::Given(number),
-        };
-        let options =
-            OpenOptions { split, features_needed: self.variant.reads_features(), ..Default::default() };
-        NodeData::open_with(path, setting, options)
-    }
-
     /// Width of the layers before the last.
     pub fn hidden_width(&self) -> usize {
         if self.d_hidden == 0 { self.classes } else { self.d_hidden }
     }
 
-    /// Refuses keys that have no effect beside the others, and rounds in which nothing happens.
+    /// Refuses keys that have no effect beside the others.
     fn check_together(&self) -> Result<(), ConfigError> {
         let negative = self.contexts == Contexts::Negative;
         let default = Self::default();
@@ -327,50 +258,37 @@ impl PlanetoidConfig {
         if self.variant != Variant::LabelSpreading && self.alpha != default.alpha {
             return Err(no_effect("model.alpha", self.alpha, "needs model.variant = \"label-spreading\""));
         }
-        for (key, value, usual) in [
-            ("model.split_per_class", self.split_per_class, default.split_per_class),
-            ("model.split_test", self.split_test, default.split_test),
-        ] {
-            if self.split_seed == 0 && value != usual {
-                return Err(no_effect(key, value, "needs a model.split_seed"));
-            }
-        }
-        if self.split_seed != 0 && self.given_split != 0 {
-            let why = "there is a model.split_seed too\nhint: a split is drawn or given, set one to 0";
-            return Err(out_of_range("model.given_split", self.given_split, why));
-        }
         if !self.self_pairs && (self.window == 0 || self.walk_nodes == 1) {
             let why = "a walk has no other pair\nhint: raise model.window or model.walk_nodes";
             return Err(out_of_range("model.self_pairs", false, why));
-        }
-        let has_others = self.variant.has_contexts() || self.variant.has_penalty();
-        let in_a_round = self.supervised_steps + if has_others { self.context_steps } else { 0.0 };
-        if in_a_round < LEAST_STEPS {
-            let why = "a round needs a step\nhint: raise it, or model.context_steps where there are contexts";
-            return Err(out_of_range("model.supervised_steps", self.supervised_steps, why));
         }
         Ok(())
     }
 }
 
-/// `[data]`: the graph.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct DataConfig {
-    /// Folder of the graph, with the files of the public data sets.
-    pub corpus: String,
-}
-
-impl OwnSection for DataConfig {
-    const NAME: &'static str = "data";
-    const TITLE: &'static str = "graph";
-}
-
 impl ModelSection for PlanetoidConfig {
     const TYPE: &'static str = "planetoid";
     const TITLE: &'static str = "Planetoid";
-    const SECTIONS: &'static [SectionType] = &[SectionType::of::<DataConfig>()];
-    const READS: &'static [&'static str] = &["data"];
+    const SECTIONS: &'static [SectionType] = &[
+        SectionType::of::<DataConfig>(),
+        SectionType::of::<TurnsConfig>(),
+        SectionType::of::<NodesEvalConfig>(),
+    ];
+    const READS: &'static [&'static str] = &["data", "train", "eval"];
+    const MOVED: &'static [(&'static str, &'static str)] = &[
+        ("model.split_seed", "data.split_seed"),
+        ("model.split_per_class", "data.split_per_class"),
+        ("model.split_test", "data.split_test"),
+        ("model.given_split", "data.given_split"),
+        ("model.batch", "train.batch"),
+        ("model.context_batch", "train.context_batch"),
+        ("model.label_batch", "train.label_batch"),
+        ("model.pretrain_label", "train.pretrain_label"),
+        ("model.pretrain_contexts", "train.pretrain_contexts"),
+        ("model.supervised_steps", "train.supervised_steps"),
+        ("model.context_steps", "train.context_steps"),
+        ("model.recall_at", "eval.recall_at"),
+    ];
 
     fn family() -> &'static (dyn Any + Send + Sync) {
         &crate::FAMILY
@@ -445,20 +363,8 @@ mod tests {
                 "model.update_embedding",
             ),
             (PlanetoidConfig { alpha: 0.5, ..good.clone() }, "model.alpha"),
-            (PlanetoidConfig { split_test: 10, ..good.clone() }, "model.split_test"),
-            (PlanetoidConfig { split_seed: 3, given_split: 1, ..good.clone() }, "model.given_split"),
             (PlanetoidConfig { walk_nodes: 4097, ..good.clone() }, "model.walk_nodes"),
             (PlanetoidConfig { window: 0, self_pairs: false, ..good.clone() }, "model.self_pairs"),
-            (
-                PlanetoidConfig {
-                    supervised_steps: 0.0,
-                    context_steps: 1.0,
-                    variant: Variant::Features,
-                    ..good.clone()
-                },
-                "model.supervised_steps",
-            ),
-            (PlanetoidConfig { supervised_steps: 0.0, ..good.clone() }, "model.supervised_steps"),
             (PlanetoidConfig { lambda: -1.0, ..good.clone() }, "model.lambda"),
             (PlanetoidConfig { d_embed: 0, ..good.clone() }, "model.d_embed"),
         ] {

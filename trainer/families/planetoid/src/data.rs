@@ -15,6 +15,7 @@ use tch::Tensor;
 use super::config::{self, PlanetoidConfig, Variant};
 use super::features::Bags;
 use super::model::{Network, Nodes};
+use super::sections::{DataConfig, TurnsConfig};
 use super::turns::Task;
 
 /// What one micro-step trains on.
@@ -50,16 +51,27 @@ pub struct Material {
 }
 
 impl Material {
-    /// Opens the graph in the folder `corpus`, and fits `own` to it.
-    pub fn open(corpus: &str, own: &mut PlanetoidConfig) -> Result<Self, TrainError> {
-        if corpus.is_empty() {
+    /// Opens the graph that `config` names, and fits `own`, which takes such turns, to it.
+    pub fn open(
+        config: &DataConfig,
+        turns: &TurnsConfig,
+        own: &mut PlanetoidConfig,
+    ) -> Result<Self, TrainError> {
+        if config.corpus.is_empty() {
             let what = "data.corpus is not set\nhint: add data.corpus=FOLDER of a graph to the command or the recipe";
             return Err(TrainError::Layout(what.into()));
         }
-        let material = Self::of(own.data(Path::new(corpus))?, own)?;
+        let material = Self::of(config.open(Path::new(&config.corpus), own.variant)?, own)?;
         if material.labelled.is_empty() {
             let what = format!("the graph `{}` has no labelled nodes to train on", material.data.name);
             return Err(TrainError::Layout(what));
+        }
+        let pays = own.variant.has_penalty() && own.lambda > 0.0 && turns.context_steps > 0.0;
+        if pays && material.edges.is_empty() {
+            let what = "joins no two nodes whose features training sees: a penalty along edges has none";
+            let hint = "give the features of unlabelled nodes, or take model.variant=features";
+            let graph = &material.data.name;
+            return Err(TrainError::Layout(format!("the graph `{graph}` {what}\nhint: {hint}")));
         }
         Ok(material)
     }
@@ -83,11 +95,6 @@ impl Material {
         } else {
             Vec::new()
         };
-        if own.variant.has_penalty() && own.lambda > 0.0 && own.context_steps > 0.0 && edges.is_empty() {
-            let what = "joins no two nodes whose features training sees: a penalty along edges has none";
-            let hint = "give the features of unlabelled nodes, or take model.variant=features";
-            return Err(TrainError::Layout(format!("the graph `{}` {what}\nhint: {hint}", data.name)));
-        }
         for (key, own, found) in [
             ("model.nodes", &mut own.nodes, data.nodes()),
             ("model.features", &mut own.features, data.features.columns),
@@ -208,6 +215,8 @@ pub struct PartReader {
     pub material: Arc<Material>,
     /// How.
     pub config: PlanetoidConfig,
+    /// How much for a step.
+    pub turns: TurnsConfig,
     /// Seed of the run.
     pub seed: u64,
     /// What is drawn.
@@ -245,15 +254,15 @@ impl PartReader {
             at(micro_step)..at(micro_step + 1)
         };
         match (self.task, sampler) {
-            (Task::Contexts, Some(sampler)) => self.pairs(sampler.pairs(own(self.config.context_batch))),
-            (_, Some(sampler)) => self.pairs(sampler.label_pairs(own(self.config.label_batch))),
+            (Task::Contexts, Some(sampler)) => self.pairs(sampler.pairs(own(self.turns.context_batch))),
+            (_, Some(sampler)) => self.pairs(sampler.label_pairs(own(self.turns.label_batch))),
             (Task::Supervised, None) if self.config.variant.spreads() => {
                 let at = |micro_step: usize| micro_step * material.data.nodes() / self.of;
                 Part::Nodes(at(micro_step)..at(micro_step + 1))
             }
             (Task::Supervised, None) => {
                 let count = material.labelled.len() as u64;
-                let size = self.config.batch.min(material.labelled.len());
+                let size = self.turns.batch.min(material.labelled.len());
                 let node = |number: u64| {
                     let order = Permutation::new(count, self.seed, Purpose::Examples, &[number / count]);
                     material.labelled[order.at(number % count) as usize]
@@ -265,7 +274,7 @@ impl PartReader {
                     let mut draws = Draws::new(self.seed, Purpose::Synthetic, &[self.task as u64, number]);
                     material.edges.get(draws.below(material.edges.len() as u64) as usize).copied()
                 };
-                Part::Edges(own(self.config.context_batch).filter_map(edge).collect())
+                Part::Edges(own(self.turns.context_batch).filter_map(edge).collect())
             }
         }
     }

@@ -13,6 +13,7 @@ use tch::{Device, Kind, Tensor};
 use super::data::{Material, Part, numbers};
 use super::losses::{PairCounts, disagreement, negative_contexts, softmax_contexts};
 use super::model::{Network, Nodes};
+use super::sections::TurnsConfig;
 use super::turns::{Task, Turns};
 
 /// The best accuracy so far, which is told beside that of the last step and decides nothing.
@@ -55,9 +56,9 @@ pub struct Classifier {
 
 impl Classifier {
     /// Of a run that steps as `train` says.
-    pub fn new(train: &TrainConfig, network: Network, material: Arc<Material>) -> Self {
+    pub fn new(train: &TrainConfig, turns: &TurnsConfig, network: Network, material: Arc<Material>) -> Self {
         Self {
-            turns: Turns::new(&network.config, train.seed),
+            turns: Turns::new(turns, network.config.variant, train.seed),
             reached: network.reached(),
             part: 1.0 / train.micro_steps() as f64,
             network,

@@ -9,6 +9,7 @@ mod learner;
 mod losses;
 mod model;
 mod predict;
+mod sections;
 #[cfg(test)]
 mod toy;
 mod turns;
@@ -24,7 +25,7 @@ use segue_family::{Asked, Entry, Job, Predicts, own};
 use segue_kernels::{Compute, TrainError};
 use serde_json::{Value, json};
 
-pub use config::{Contexts, DataConfig, Hidden, LabelPairs, PairsPerWalk, PlanetoidConfig, Starts, Variant};
+pub use config::{Contexts, Hidden, LabelPairs, PairsPerWalk, PlanetoidConfig, Starts, Variant};
 pub use data::{Material, Part, PartReader};
 pub use evaluate::Prediction;
 pub use features::Bags;
@@ -32,6 +33,7 @@ pub use learner::Classifier;
 pub use losses::{PairCounts, disagreement, negative_contexts, softmax_contexts};
 pub use model::{Network, Nodes, Scores};
 pub use predict::Predictor;
+pub use sections::{DataConfig, NodesEvalConfig, TurnsConfig};
 pub use turns::{Task, Turns};
 
 /// The family's line in the list.
@@ -53,7 +55,7 @@ struct Opened {
 fn open(config: &mut Config) -> Result<Box<dyn Job>, TrainError> {
     let mut fitted = own::<PlanetoidConfig>(&config.model).clone();
     let asked = fitted.variant;
-    let material = Arc::new(Material::open(&config.own::<DataConfig>().corpus, &mut fitted)?);
+    let material = Arc::new(Material::open(&config.own(), &config.own(), &mut fitted)?);
     let lacks_features = fitted.variant != asked;
     config.model = fitted.into();
     Ok(Box::new(Opened { material, lacks_features }))
@@ -96,9 +98,10 @@ impl Job for Opened {
                 ),
             });
         }
-        let learner =
-            Classifier::new(&config.train, Network::new(section, config.train.seed), self.material.clone());
-        let family = Training { config, section, material: self.material.clone() };
+        let turns = config.own::<TurnsConfig>().into_owned();
+        let network = Network::new(section, config.train.seed);
+        let learner = Classifier::new(&config.train, &turns, network, self.material.clone());
+        let family = Training { config, section, turns, material: self.material.clone() };
         segue_engine::train(config, family, learner, comm, stop, on_event)
     }
 }
@@ -107,7 +110,7 @@ impl Job for Opened {
 fn work(config: &Config) -> Result<Work, TrainError> {
     let section: &PlanetoidConfig = own(&config.model);
     let micro_steps = config.train.micro_steps().max(1) as f64;
-    let anchors = (section.context_batch * section.walk_nodes) as f64 / micro_steps;
+    let anchors = (config.own::<TurnsConfig>().context_batch * section.walk_nodes) as f64 / micro_steps;
     let scores = match section.contexts {
         _ if !section.variant.has_contexts() => 0.0,
         Contexts::Softmax => anchors.min(section.context_nodes as f64) * section.context_nodes as f64,
@@ -122,6 +125,7 @@ fn work(config: &Config) -> Result<Work, TrainError> {
 struct Training<'a> {
     config: &'a Config,
     section: &'a PlanetoidConfig,
+    turns: TurnsConfig,
     material: Arc<Material>,
 }
 
@@ -138,7 +142,7 @@ impl Family for Training<'_> {
         Labels {
             doing: "train",
             step_of: "nodes",
-            per_step: self.section.batch.min(self.material.labelled.len()) as u64,
+            per_step: self.turns.batch.min(self.material.labelled.len()) as u64,
             rate_of: "steps",
             work: Some(1.0),
             loss_as: LossAs::Loss,
@@ -151,6 +155,7 @@ impl Family for Training<'_> {
         let reader = PartReader {
             material: self.material.clone(),
             config: self.section.clone(),
+            turns: self.turns.clone(),
             seed: self.config.train.seed,
             task: Task::ALL[place.source],
             micro_steps: place.layout.micro_steps,
@@ -173,7 +178,7 @@ impl Family for Training<'_> {
         if !self.evaluates() {
             return Ok(None);
         }
-        let (data, k) = (&self.material.data, self.section.recall_at);
+        let (data, k) = (&self.material.data, self.config.own::<NodesEvalConfig>().recall_at);
         let of = |nodes: &[u32]| evaluate::predict(&classifier.network, &self.material, nodes);
         let ranked = match k {
             0 => Vec::new(),
@@ -186,6 +191,13 @@ impl Family for Training<'_> {
     fn model_config(&self, _: &Classifier) -> Value {
         let mut config = json!(self.section);
         config["model_type"] = json!("planetoid");
+        // What the model is asked about, where nothing else is named: the test nodes of its split.
+        if let (Some(fields), Value::Object(mut data)) =
+            (config.as_object_mut(), json!(self.config.own::<DataConfig>()))
+        {
+            data.remove("corpus");
+            fields.extend(data);
+        }
         config
     }
 }

@@ -7,7 +7,7 @@ use segue_engine::checkpoint::{STATE, publish_tensors};
 use segue_family::Trained;
 use segue_graph::SparseRows;
 use segue_kernels::TrainError;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tch::Tensor;
 
 use super::config::PlanetoidConfig;
@@ -15,12 +15,15 @@ use super::data::Material;
 use super::evaluate::{self, GROUP, Prediction, rows};
 use super::features::Bags;
 use super::model::{Network, Nodes};
+use super::sections::DataConfig;
 
 /// A trained model, and where it was trained.
 pub struct Predictor {
     /// The folder with its weights.
     pub path: PathBuf,
     network: Network,
+    /// The split that it was trained on.
+    split: DataConfig,
     /// The data set of its training, where a checkpoint tells, and its fingerprint.
     trained_on: Option<(PathBuf, String)>,
 }
@@ -44,7 +47,7 @@ impl Predictor {
         let trained_on = text("/config/data/corpus").zip(text("/corpus"));
         let trained_on = trained_on.map(|(path, fingerprint)| (path.into(), fingerprint.into()));
         let network = Network::with(config.clone(), parameters);
-        Ok(Self { network, trained_on, path: trained.path })
+        Ok(Self { network, split: split_of(&trained.path), trained_on, path: trained.path })
     }
 
     /// What it is.
@@ -60,14 +63,14 @@ impl Predictor {
             let what = "the model folder does not say which graph it was trained on\nhint: add --data FOLDER";
             return Err(TrainError::Layout(what.into()));
         };
-        let mut config = self.network.config.clone();
+        let (mut config, mut split) = (self.network.config.clone(), self.split.clone());
         let any_graph = config.variant.is_inductive();
         if any_graph && Some(path) != own {
             // What training made of its own graph: a split, penalties along its edges, its size.
-            (config.split_seed, config.given_split, config.lambda) = (0, 0, 0.0);
+            (split.split_seed, split.given_split, config.lambda) = (0, 0, 0.0);
             (config.nodes, config.context_nodes) = (0, 0);
         }
-        let mut data = config.data(path)?;
+        let mut data = split.open(path, config.variant)?;
         if any_graph {
             // A graph without `sizes.txt` has as many as it names.
             data.classes = data.classes.max(config.classes);
@@ -143,6 +146,19 @@ impl Predictor {
         }
         Ok(found)
     }
+}
+
+/// The split that a model folder names: its `config.json` has these keys beside those of the model.
+fn split_of(folder: &Path) -> DataConfig {
+    let stored = segue_publish::read_regular_text(folder.join("config.json")).unwrap_or_default();
+    let stored: Value = serde_json::from_str(&stored).unwrap_or_default();
+    let mut split = json!(DataConfig::default());
+    for (key, value) in split.as_object_mut().into_iter().flatten() {
+        if let Some(stored) = stored.get(key) {
+            *value = stored.clone();
+        }
+    }
+    serde_json::from_value(split).unwrap_or_default()
 }
 
 /// Writes `nodes`, `[nodes]`, i64, and `embeddings`, `[nodes, d_embed]`, as a safetensors file.

@@ -2,7 +2,8 @@
 
 use segue_random::{Purpose, Stream};
 
-use super::config::PlanetoidConfig;
+use super::config::Variant;
+use super::sections::TurnsConfig;
 
 /// What a batch is of, and the number of the source it comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,10 +58,10 @@ pub struct Turns {
 }
 
 impl Turns {
-    /// Of a run with this seed.
-    pub fn new(config: &PlanetoidConfig, seed: u64) -> Self {
-        let (pretraining, per_round) = if config.variant.spreads() || !config.variant.has_contexts() {
-            let context_steps = if config.variant.has_penalty() { config.context_steps } else { 0.0 };
+    /// Of a run of this variant with this seed.
+    pub fn new(config: &TurnsConfig, variant: Variant, seed: u64) -> Self {
+        let (pretraining, per_round) = if variant.spreads() || !variant.has_contexts() {
+            let context_steps = if variant.has_penalty() { config.context_steps } else { 0.0 };
             ([0, 0], [config.supervised_steps, context_steps])
         } else {
             (
@@ -115,11 +116,10 @@ impl Turns {
 
 #[cfg(test)]
 mod tests {
-    use super::super::config::Variant;
     use super::*;
 
-    fn config(pretrain: [u64; 2], per_round: [f64; 2]) -> PlanetoidConfig {
-        PlanetoidConfig {
+    fn config(pretrain: [u64; 2], per_round: [f64; 2]) -> TurnsConfig {
+        TurnsConfig {
             pretrain_label: pretrain[0],
             pretrain_contexts: pretrain[1],
             supervised_steps: per_round[0],
@@ -131,7 +131,7 @@ mod tests {
     /// Row P10.
     #[test]
     fn pretraining_comes_first_and_rounds_number_the_batches_of_each_source() {
-        let mut turns = Turns::new(&config([2, 1], [2.0, 1.0]), 3);
+        let mut turns = Turns::new(&config([2, 1], [2.0, 1.0]), Variant::Transductive, 3);
         let found: Vec<_> = (1..=9).map(|step| turns.at(step)).collect();
         let (l, c, s) = (Task::LabelContexts, Task::Contexts, Task::Supervised);
         let expected = [(l, 1), (l, 2), (c, 1), (s, 1), (s, 2), (c, 2), (s, 3), (s, 4), (c, 3)];
@@ -146,7 +146,7 @@ mod tests {
     /// Row P10.
     #[test]
     fn a_fraction_of_a_tenth_is_a_binomial_count() {
-        let mut turns = Turns::new(&config([0, 0], [1.0, 0.1]), 7);
+        let mut turns = Turns::new(&config([0, 0], [1.0, 0.1]), Variant::Transductive, 7);
         let mut counts = [0u64; 3];
         let mut step = 0;
         while counts[0] < 4000 {
@@ -156,8 +156,9 @@ mod tests {
             assert_eq!(nth, counts[task as usize], "step {step}");
         }
         assert!(counts[1].abs_diff(400) < 5 * 19 && counts[2] == 0, "{counts:?}");
-        let of_another_seed: Vec<_> =
-            (1..=100).map(|step| Turns::new(&config([0, 0], [1.0, 0.1]), 8).at(step)).collect();
+        let of_another_seed: Vec<_> = (1..=100)
+            .map(|step| Turns::new(&config([0, 0], [1.0, 0.1]), Variant::Transductive, 8).at(step))
+            .collect();
         let of_this: Vec<_> = (1..=100).map(|step| turns.at(step)).collect();
         assert_ne!(of_this, of_another_seed);
     }
@@ -165,7 +166,7 @@ mod tests {
     /// Row P10.
     #[test]
     fn what_has_no_contexts_is_trained_by_labels_alone() {
-        let of = |variant| Turns::new(&PlanetoidConfig { variant, ..config([5, 5], [1.0, 1.0]) }, 1);
+        let of = |variant| Turns::new(&config([5, 5], [1.0, 1.0]), variant, 1);
         for variant in [Variant::Features, Variant::LabelPropagation] {
             assert_eq!(of(variant).at(9), (Task::Supervised, 9), "{variant:?}");
         }

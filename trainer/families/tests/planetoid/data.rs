@@ -69,7 +69,7 @@ fn penalties_without_an_edge_are_refused() {
     // Nodes of one class apart: the last labelled one and the first tested one, of which training sees the first alone.
     fs::write(data.join("edges.txt"), format!("{} {}\n", LABELLED - 1, NODES - TESTED)).unwrap();
     for variant in ["model.variant=manireg", "model.variant=semiemb"] {
-        let overrides = [&SHORT[..], &[variant, "model.context_steps=1"]].concat();
+        let overrides = [&SHORT[..], &[variant, "train.context_steps=1"]].concat();
         let mut config = config(place.path(), &data, &overrides);
         let error = (segue_family::of(&config.model).open)(&mut config).err().unwrap();
         assert!(error.to_string().contains("joins no two nodes"), "{error}");
@@ -84,7 +84,7 @@ fn splits_that_are_drawn_change_what_is_learnt() {
     let data = write_graph(place.path(), as_it_is);
     let of = |seed: &str| {
         let folder = tempfile::tempdir().unwrap();
-        let split = [seed, "model.split_per_class=5", "model.split_test=40", "model.variant=features"];
+        let split = [seed, "data.split_per_class=5", "data.split_test=40", "model.variant=features"];
         let found = evaluation(folder.path(), &data, &[&SHORT[..], &split].concat());
         let predictor = Predictor::open(&segue_families::MODELS, folder.path()).unwrap();
         let material = predictor.material(None).unwrap();
@@ -98,7 +98,7 @@ fn splits_that_are_drawn_change_what_is_learnt() {
         }
         (material.labelled.clone(), weights(folder.path(), "output.weight"))
     };
-    let (one, two) = (of("model.split_seed=1"), of("model.split_seed=2"));
+    let (one, two) = (of("data.split_seed=1"), of("data.split_seed=2"));
     assert!(one.0 != two.0 && one.1 != two.1);
 }
 
@@ -170,7 +170,7 @@ fn a_model_with_embeddings_takes_the_graph_of_its_training_alone() {
             fs::write(place.path().join(file), "").unwrap();
         }
     }
-    let split = ["model.split_seed=4", "model.split_per_class=4", "model.split_test=30"];
+    let split = ["data.split_seed=4", "data.split_per_class=4", "data.split_test=30"];
     for variant in ["model.variant=inductive", "model.variant=manireg", "model.variant=features"] {
         let run = tempfile::tempdir().unwrap();
         train(&config(run.path(), &data, &[&SHORT[..], &split, &[variant]].concat()), &Local, false);
@@ -218,14 +218,14 @@ fn recall_over_splits_that_are_given_is_among_all_that_is_not_trained_on() {
     let last = format!("{} ", NODES - 1);
     let kept: String = features.lines().filter(|l| !l.starts_with(&last)).map(|l| format!("{l}\n")).collect();
     fs::write(data.join("features.svm"), kept).unwrap();
-    let longer = ["model.pretrain_contexts=30", "train.steps=100"];
+    let longer = ["train.pretrain_contexts=30", "train.steps=100"];
     for (variant, candidates) in [("transductive", NODES - 9), ("inductive", NODES - 9 - 1)] {
         let mut apart = 0;
         // Of ten test nodes of a class four are ranked first at most, of two both.
         for (number, trained, tested, ceiling) in [(1, 0..9, 30..60, 0.4), (2, 3..12, 60..66, 1.0)] {
             let run = tempfile::tempdir().unwrap();
-            let given = [format!("model.given_split={number}"), format!("model.variant={variant}")];
-            let given = [&given[0], &given[1], "model.recall_at=4"];
+            let given = [format!("data.given_split={number}"), format!("model.variant={variant}")];
+            let given = [&given[0], &given[1], "eval.recall_at=4"];
             let row = evaluation(run.path(), &data, &[&SHORT[..], &longer, &given].concat());
             assert_eq!(row["nodes"], tested.len());
             assert_eq!((&row["k"], &row["candidates"]), (&4.into(), &candidates.into()));
@@ -242,7 +242,7 @@ fn recall_over_splits_that_are_given_is_among_all_that_is_not_trained_on() {
         }
         assert!(apart > 0, "{variant}: other nodes take no place");
     }
-    let mut config = config(&place.path().join("run"), &data, &["model.given_split=3"]);
+    let mut config = config(&place.path().join("run"), &data, &["data.given_split=3"]);
     let error = (segue_family::of(&config.model).open)(&mut config).err().unwrap();
     assert!(error.to_string().contains("splits/3/train.index"), "{error}");
 }

@@ -69,12 +69,12 @@ fn as_it_is(_: usize, _: &mut i64, _: &mut Vec<(usize, f32)>) {}
 
 /// Short runs: every kind of step, evaluations, checkpoints.
 const SHORT: [&str; 10] = [
-    "model.pretrain_label=3",
-    "model.pretrain_contexts=3",
+    "train.pretrain_label=3",
+    "train.pretrain_contexts=3",
     "model.d_embed=6",
-    "model.context_batch=10",
-    "model.label_batch=7",
-    "model.batch=8",
+    "train.context_batch=10",
+    "train.label_batch=7",
+    "train.batch=8",
     "train.steps=14",
     "eval.every=4",
     "checkpoint.every=3",
@@ -83,7 +83,7 @@ const SHORT: [&str; 10] = [
 
 /// What a variant needs beside [`SHORT`].
 const VARIANTS: [&[&str]; 9] = [
-    &["model.variant=transductive", "model.context_steps=0.5"],
+    &["model.variant=transductive", "train.context_steps=0.5"],
     &[
         "model.variant=transductive",
         "model.hidden=relu",
@@ -94,14 +94,14 @@ const VARIANTS: [&[&str]; 9] = [
         "model.pairs_per_walk=one",
         "model.starts=uniform",
         "model.label_pairs=uniform",
-        "model.context_steps=1",
+        "train.context_steps=1",
     ],
-    &["model.variant=inductive", "model.context_steps=0.5", "model.contexts=negative", "model.negatives=2"],
+    &["model.variant=inductive", "train.context_steps=0.5", "model.contexts=negative", "model.negatives=2"],
     &["model.variant=graph", "model.context_mean=true", "optim.kind=adam", "optim.lr=0.01"],
     &["model.variant=graph-embedding"],
     &["model.variant=features"],
-    &["model.variant=manireg", "model.context_steps=1"],
-    &["model.variant=semiemb", "model.context_steps=1"],
+    &["model.variant=manireg", "train.context_steps=1"],
+    &["model.variant=semiemb", "train.context_steps=1"],
     &["model.variant=label-propagation", "optim.lr=1"],
 ];
 
@@ -204,7 +204,7 @@ fn steps_of_contexts_without_a_pair_leave_weights_finite() {
     fs::write(data.join("edges.txt"), "0 1\n").unwrap();
     let mean =
         ["model.variant=graph", "model.context_mean=true", "model.self_pairs=false", "model.starts=uniform"];
-    let few = ["train.lanes=1", "model.context_batch=1", "model.pretrain_contexts=9"];
+    let few = ["train.lanes=1", "train.context_batch=1", "train.pretrain_contexts=9"];
     for kind in ["sgd", "adam", "lamb"] {
         let kind = format!("optim.kind={kind}");
         let config =
@@ -315,14 +315,14 @@ fn manifold_regularisation_without_weight_is_the_linear_softmax() {
     };
     let linear = of(&["model.variant=features", "train.steps=7"]);
     let penalised =
-        |lambda: &str| of(&["model.variant=manireg", "model.context_steps=1", lambda, "train.steps=14"]);
+        |lambda: &str| of(&["model.variant=manireg", "train.context_steps=1", lambda, "train.steps=14"]);
     assert!(penalised("model.lambda=0") == linear);
     assert!(penalised("model.lambda=1") != linear);
     // And the other penalty, likewise, against the same network that is trained by labels alone.
     let embedded = |more: &[&str]| of(&[&["model.variant=semiemb", "model.lambda=0"], more].concat());
     assert!(
-        embedded(&["train.steps=14", "model.context_steps=1"])
-            == embedded(&["train.steps=7", "model.context_steps=0"])
+        embedded(&["train.steps=14", "train.context_steps=1"])
+            == embedded(&["train.steps=7", "train.context_steps=0"])
     );
 }
 
@@ -340,7 +340,7 @@ fn penalties_are_paid_by_the_weight_of_edges() {
     };
     let of = |variant: &str, lambda: &str| {
         let folder = tempfile::tempdir().unwrap();
-        let overrides = [&SHORT[..], &[variant, lambda, "model.context_steps=1"]].concat();
+        let overrides = [&SHORT[..], &[variant, lambda, "train.context_steps=1"]].concat();
         train(&config(folder.path(), &data, &overrides), &Local, false);
         fs::read(folder.path().join("checkpoints/latest/model.safetensors")).unwrap()
     };
@@ -397,10 +397,10 @@ fn communities_are_learnt() {
         found["accuracy"].as_f64().unwrap()
     };
     let usual = [
-        "model.pretrain_label=200",
-        "model.pretrain_contexts=100",
+        "train.pretrain_label=200",
+        "train.pretrain_contexts=100",
         "train.steps=700",
-        "model.context_batch=40",
+        "train.context_batch=40",
     ];
     for variant in ["transductive", "inductive", "graph"] {
         let variant = format!("model.variant={variant}");
@@ -416,17 +416,17 @@ fn methods_keep_their_order_on_communities() {
     let place = tempfile::tempdir().unwrap();
     let data = write_graph(place.path(), as_it_is);
     let walks =
-        ["model.pretrain_contexts=100", "model.context_batch=40", "model.d_embed=8", "train.steps=500"];
+        ["train.pretrain_contexts=100", "train.context_batch=40", "model.d_embed=8", "train.steps=500"];
     let mean = |variant: &str, more: &[&str]| {
         let of = |seed: u64| {
             let folder = tempfile::tempdir().unwrap();
             let keys = [
                 format!("model.variant={variant}"),
-                format!("model.split_seed={seed}"),
+                format!("data.split_seed={seed}"),
                 format!("train.seed={seed}"),
             ];
             let keys = keys.each_ref().map(String::as_str);
-            let split = ["model.split_per_class=3", "model.split_test=60"];
+            let split = ["data.split_per_class=3", "data.split_test=60"];
             let found = evaluation(folder.path(), &data, &[&keys[..], &split, more].concat());
             found["accuracy"].as_f64().unwrap()
         };
@@ -435,11 +435,11 @@ fn methods_keep_their_order_on_communities() {
         mean
     };
     let contexts = |pretrain_label: &'static str| [&walks[..], &[pretrain_label]].concat();
-    let labelled = contexts("model.pretrain_label=100");
+    let labelled = contexts("train.pretrain_label=100");
     let features = mean("features", &["train.steps=300"]);
     let [inductive, graph, both] =
         ["inductive", "graph", "transductive"].map(|variant| mean(variant, &labelled));
-    let embedding = mean("graph-embedding", &contexts("model.pretrain_label=0"));
+    let embedding = mean("graph-embedding", &contexts("train.pretrain_label=0"));
     let spread = mean("label-propagation", &["train.steps=100", "optim.lr=1"]);
     // Features alone, then with the graph around them, then with embeddings of the graph.
     assert!(features > 0.7 && inductive > features + 0.04 && both > inductive + 0.04);
@@ -496,10 +496,10 @@ fn both_readings_of_r1_learn_communities() {
         "model.pairs_per_walk=one",
         "model.starts=uniform",
         "model.label_pairs=uniform",
-        "model.pretrain_label=0",
-        "model.pretrain_contexts=1000",
-        "model.context_steps=1",
-        "model.context_batch=40",
+        "train.pretrain_label=0",
+        "train.pretrain_contexts=1000",
+        "train.context_steps=1",
+        "train.context_batch=40",
         "model.lambda=0.5",
         "train.steps=2000",
     ];
@@ -527,7 +527,7 @@ fn without_features_the_transductive_model_is_the_one_of_the_graph_alone() {
     let of = |data: &Path, variant: &str, ranks: usize| {
         let folder = tempfile::tempdir().unwrap();
         let variant = format!("model.variant={variant}");
-        let more = [variant.as_str(), "model.context_steps=0.5", "model.update_embedding=false"];
+        let more = [variant.as_str(), "train.context_steps=0.5", "model.update_embedding=false"];
         let config = config(folder.path(), data, &[&SHORT[..], &more].concat());
         let found = simulated::run(ranks, |comm| train(&config, comm, false)).remove(0).evaluation.unwrap();
         let predictor = Predictor::open(&segue_families::MODELS, folder.path()).unwrap();

@@ -59,12 +59,12 @@ fn citeseer_and_unseen_nodes_of_cora_are_classified_as_well_as_by_a_second_progr
 /// Planetoid-I as the public program trains it.
 const INDUCTIVE: [&str; 9] = [
     "model.variant=inductive",
-    "model.batch=20",
-    "model.context_batch=20",
-    "model.label_batch=20",
-    "model.pretrain_label=10000",
-    "model.pretrain_contexts=400",
-    "model.context_steps=0.1",
+    "train.batch=20",
+    "train.context_batch=20",
+    "train.label_batch=20",
+    "train.pretrain_label=10000",
+    "train.pretrain_contexts=400",
+    "train.context_steps=0.1",
     "model.lambda=0.01",
     "train.steps=11060",
 ];
@@ -113,13 +113,13 @@ fn three_seeds_of_each_method_are_within_the_bands_of_a_second_program() {
 
 /// Planetoid-T and -G as table 3.6's sweep trains them: no node is a context of itself, twice the walks at half the rate.
 const OF_THE_TABLE: [&str; 4] =
-    ["model.self_pairs=false", "model.pretrain_contexts=140", "model.lambda=0.05", "train.steps=3640"];
+    ["model.self_pairs=false", "train.pretrain_contexts=140", "model.lambda=0.05", "train.steps=3640"];
 
 /// GraphEmb likewise. Plain steps of a sum diverge for some seeds, and then any accuracy may come of them: hence the clip.
 const GRAPH_EMBEDDING: [&str; 5] = [
     "model.variant=graph-embedding",
-    "model.pretrain_label=0",
-    "model.pretrain_contexts=140",
+    "train.pretrain_label=0",
+    "train.pretrain_contexts=140",
     "train.steps=1640",
     "optim.clip=200",
 ];
