@@ -9,8 +9,8 @@ use crate::own::OwnSections;
 use crate::refusal::out_of_range;
 use crate::section::Section;
 use crate::{
-    AverageConfig, CheckpointConfig, ConfigError, EvalConfig, LogConfig, LossScaleConfig, ModelConfig,
-    OptimConfig, PublishedConfig, RecoveryConfig, RunConfig, ScheduleConfig, TaskConfig, TrainConfig, range,
+    AverageConfig, CheckpointConfig, ConfigError, EvalConfig, FinetuneConfig, LogConfig, LossScaleConfig,
+    ModelConfig, OptimConfig, PublishedConfig, RecoveryConfig, RunConfig, ScheduleConfig, TrainConfig, range,
 };
 
 /// Writes down all that follows from the list of sections, which is in the order of a recipe: [`Config`], its defaults, its JSON and what is
@@ -129,7 +129,7 @@ sections! {
     /// What is reported, and when.
     log: LogConfig,
     /// What is fine-tuned for.
-    task: TaskConfig,
+    task: FinetuneConfig,
     /// What others report of this model.
     published: PublishedConfig,
 }

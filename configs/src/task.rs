@@ -1,5 +1,5 @@
-//! `[task]`: what a pre-trained model is fine-tuned to do. In fine-tuning a lane of `[train]` is one example of the
-//! batch and `train.segment` the longest sequence.
+//! `[task]`: what tells fine-tuning from training, and how long it takes. In fine-tuning a lane of `[train]` is one example of the
+//! batch and `train.segment` the longest sequence. What tasks read, and how they are answered, are keys of those who read them.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,40 +7,13 @@ use serde::{Deserialize, Serialize};
 use crate::range::Range;
 use crate::{Config, Idle};
 
-/// How the options of an example compete (Yang 2019, §2.2.3: QNLI, WNLI).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum TaskLoss {
-    /// The task's own: softmax over classes or options, squared error, spans.
-    Standard,
-    /// For `qnli`: sentences of one question compete for being its answer.
-    Ranking,
-    /// For `wnli`: readings of one sentence compete, and a wrong one costs more the less it lies behind the right
-    /// one.
-    Margin,
-}
-
-/// Which states of a sequence a class, a number or the fit of an option is told from.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum TaskSummary {
-    /// That of the last position, `<cls>` (Yang 2019, §2.2.4).
-    #[default]
-    Last,
-    /// The mean of those of all tokens. Hugging Face's class of the same kind counts padding too.
-    Mean,
-}
-
 /// `[task]`: what a pre-trained model is fine-tuned to do. In fine-tuning a lane is one example of the batch, and
 /// `train.segment` the longest sequence.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct TaskConfig {
+pub struct FinetuneConfig {
     /// The task, or several separated by commas that share an encoder; empty where nothing is fine-tuned.
     pub name: String,
-    /// Folder with the task's files as they are published (docs/book/src/formats/tasks.md); of GLUE also the folder
-    /// that holds `CoLA`, `SST-2`, …; of several tasks the folder with theirs.
-    pub data: String,
     /// Passes over the training examples; 0 for `train.steps` as it stands. A pass is as many batches as it takes; one of
     /// them is smaller where the examples do not fill it.
     #[schemars(transform = Range::at_least(0.0).in_double())]
@@ -48,92 +21,6 @@ pub struct TaskConfig {
     /// Warm-up as a share of all steps; 0 for `schedule.warmup` as it stands.
     #[schemars(transform = Range::at_least(0.0).below(1.0))]
     pub warmup_share: f64,
-    /// Take sizes and tokenizer of `train.init_from` and none of its weights: what pre-training is compared with.
-    pub from_scratch: bool,
-    /// Loss that examples are trained with.
-    pub loss: TaskLoss,
-    /// Weight of the margin in the margin loss: α.
-    #[schemars(transform = Range::at_least(0.0))]
-    pub margin_weight: f64,
-    /// The margin of the margin loss: β.
-    #[schemars(transform = Range::at_least(0.0))]
-    pub margin: f64,
-    /// What a sequence is summed up by, where it is answered as a whole.
-    pub summary: TaskSummary,
-    /// Batches of a pass whose examples are brought in order of length before they are cut, to save padding; 1 for none.
-    #[schemars(transform = Range::at_least(1))]
-    pub length_window: usize,
-    /// Stop when this many evaluations in a row bring nothing better; 0 for never.
-    pub patience: u64,
-    /// Metric that checkpoints are chosen by; empty for the task's first.
-    pub metric: String,
-    /// Leave out lines and records that cannot be used, and count them, instead of failing (65). What is scored keeps every
-    /// record whose label is known.
-    pub skip_bad: bool,
-    /// Names of the labels in their order; empty for the task's own. Of `text` and `conll` these are what the training
-    /// file holds; to evaluate without that file, name them. `-1`, which usually marks what has no label, is a class where it
-    /// is named.
-    pub labels: Vec<String>,
-    /// Of `text` and `text-regression`: column of the text, by name, or by number from 0; empty for the one that is
-    /// found.
-    pub text: String,
-    /// Of `text` and `text-regression`: column of a second text, likewise; empty for none.
-    pub second_text: String,
-    /// Of `text` and `text-regression`: column of the label, likewise.
-    pub label: String,
-    /// Question answering: longest question in tokens; what is over is cut off.
-    #[schemars(transform = Range::at_least(1))]
-    pub max_question: usize,
-    /// Question answering: longest answer in tokens.
-    #[schemars(transform = Range::at_least(1))]
-    pub max_answer: usize,
-    /// Multiple choice: longest question with option in tokens; what is over is cut off at the left.
-    #[schemars(transform = Range::at_least(1))]
-    pub max_option: usize,
-    /// Question answering: tokens between the beginnings of windows over a long paragraph.
-    #[schemars(transform = Range::at_least(1))]
-    pub stride: usize,
-    /// Question answering: beginnings looked at in each window, and ends for each.
-    #[schemars(transform = Range::at_least(1))]
-    pub beam: usize,
-    /// Question answering: answers written down for each question.
-    #[schemars(transform = Range::at_least(1))]
-    pub n_best: usize,
-    /// Ranking: less relevant documents of the same query that each document is compared with in training; they are
-    /// drawn from `train.seed`, and are the same for all of `--seeds`.
-    #[schemars(transform = Range::at_least(1))]
-    pub negatives: usize,
-}
-
-impl Default for TaskConfig {
-    fn default() -> Self {
-        Self {
-            name: String::new(),
-            data: String::new(),
-            epochs: 0.0,
-            warmup_share: 0.0,
-            from_scratch: false,
-            loss: TaskLoss::Standard,
-            margin_weight: 10.0,
-            margin: 0.2,
-            summary: TaskSummary::Last,
-            length_window: 50,
-            patience: 0,
-            metric: String::new(),
-            skip_bad: false,
-            labels: Vec::new(),
-            text: String::new(),
-            second_text: String::new(),
-            label: String::new(),
-            max_question: 64,
-            max_answer: 64,
-            max_option: 128,
-            stride: 128,
-            beam: 5,
-            n_best: 5,
-            negatives: 8,
-        }
-    }
 }
 
 /// What fine-tuning takes for granted where neither a recipe nor an override says otherwise: the rows that tasks have in
@@ -174,7 +61,7 @@ mod tests {
         };
         let message = load(&["task.name=sst2", "eval.patience=3"]).unwrap_or_default();
         assert!(message.contains("`eval.patience` = 3 is invalid") && message.contains("task.patience"));
-        for keys in [&["task.name=sst2", "task.patience=3"][..], &["eval.patience=3", "task.name=sst2"]] {
+        for keys in [&["task.name=sst2", "task.epochs=3"][..], &["eval.patience=3", "task.name=sst2"]] {
             assert_eq!(load(keys), None);
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use segue_dataloader::{BuildObserver, Preset, TrainingText, train_tokenizer};
-use segue_tasks::{Answer, Records, Target, TaskData, TaskSplits, rank_documents, write_predictions, write_run};
+use segue_tasks::{Answer, Records, Target, TaskConfig, TaskData, TaskLoss, TaskSplits, rank_documents, write_predictions, write_run};
 use segue_tokenizer::{Tokenizer, TokenizerKind, TrainOptions};
 
 pub struct TaskFolder(tempfile::TempDir);
@@ -39,7 +39,7 @@ impl TaskFolder {
         ];
         let mut config = segue_families::MODELS.load(None, &set).unwrap().config;
         if name == "wnli" {
-            config.task.loss = segue_configs::TaskLoss::Margin;
+            config.change(|task: &mut TaskConfig| task.loss = TaskLoss::Margin);
         }
         let train = !name.starts_with("adv-");
         let splits = TaskSplits { train, dev: true, test: false };

@@ -1,9 +1,10 @@
 use std::collections::BTreeSet;
 
-use segue_configs::{TaskConfig, counted};
+use segue_configs::counted;
 use segue_data_error::DataError;
 
 use super::labels::Labels;
+use super::section::TaskConfig;
 use super::table::Table;
 
 /// Names, in lower case, under which a header has the label and the text; the first that is there counts.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use segue_configs::{TaskLoss, counted};
+use segue_configs::counted;
 use segue_data_error::DataError;
 
 use super::data::{Split, TaskData};
@@ -12,6 +12,7 @@ use super::labels::{Labels, is_missing};
 use super::open::{Request, first_there, nothing_read};
 use super::ranking;
 use super::rows::{Asked, encode_rows, split_of};
+use super::section::TaskLoss;
 use super::sieve::Sieve;
 use super::table::Table;
 

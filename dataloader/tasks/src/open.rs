@@ -1,17 +1,19 @@
 use std::path::{Path, PathBuf};
 
-use segue_configs::{Config, TaskConfig};
+use segue_configs::Config;
 use segue_data_error::DataError;
 use segue_dataloader::sections::SegmentConfig;
 use segue_tokenizer::Tokenizer;
 
 use super::data::{Split, TaskData, TaskSplits};
+use super::section::TaskConfig;
 use super::sieve::Sieve;
 use super::template::Template;
 use super::{adversarial, choice, conll, documents, dream, glue, race, squad, text};
 
 /// What a task is opened with.
 pub(crate) struct Request<'a> {
+    pub(crate) name: &'a str,
     pub(crate) task: &'a TaskConfig,
     pub(crate) tokenizer: &'a Tokenizer,
     pub(crate) template: Template,
@@ -68,13 +70,12 @@ impl TaskData {
     /// An unknown name is [`DataError::Usage`], a file that is not there [`DataError::Missing`], and what cannot be
     /// used in it [`DataError::BadLine`] or [`DataError::BadRecord`], unless `task.skip_bad` leaves it out.
     pub fn open(config: &Config, tokenizer: &Tokenizer, splits: TaskSplits) -> Result<TaskData, DataError> {
-        let task = &config.task;
-        let known = TASKS.iter().find(|(name, _)| *name == task.name);
+        let (name, task) = (config.task.name.as_str(), config.own::<TaskConfig>());
+        let known = TASKS.iter().find(|(known, _)| *known == name);
         let Some((_, open)) = known else {
             let names = TaskData::names().collect::<Vec<_>>().join(", ");
             return Err(DataError::Usage(format!(
-                "task.name: unknown task `{}`\nhint: known are {names}; use `text` for files of your own",
-                task.name
+                "task.name: unknown task `{name}`\nhint: known are {names}; use `text` for files of your own"
             )));
         };
         if task.data.is_empty() {
@@ -83,7 +84,8 @@ impl TaskData {
             ));
         }
         let template = Template::new(tokenizer, config.own::<SegmentConfig>().segment)?;
-        let data = open(&Request { task, tokenizer, template, splits, seed: config.train.seed })?;
+        let data =
+            open(&Request { name, task: &task, tokenizer, template, splits, seed: config.train.seed })?;
         Ok(data.set_apart())
     }
 
@@ -95,7 +97,7 @@ impl TaskData {
 
 impl Request<'_> {
     pub(crate) fn name(&self) -> &str {
-        &self.task.name
+        self.name
     }
 
     /// The task's folder.

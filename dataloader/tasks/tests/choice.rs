@@ -7,7 +7,7 @@ use std::fs;
 
 use scratch::{ALL, DEV, config, counts, folder, rows, words, xlnet};
 use segue_skip::shared_data;
-use segue_tasks::{Answer, Kind, Target, TaskData, write_predictions};
+use segue_tasks::{Answer, Kind, Target, TaskConfig, TaskData, write_predictions};
 use serde_json::Value;
 
 const TOKENS: &str = "a b c d e f g ? .";
@@ -115,7 +115,7 @@ fn bad_questions_are_told_and_can_be_left_out() {
         "{error}"
     );
     assert_eq!(error.exit_code(), 65);
-    config.task.skip_bad = true;
+    config.change(|task: &mut TaskConfig| task.skip_bad = true);
     // What is scored is answered all the same.
     let data = TaskData::open(&config, &tokenizer, DEV).unwrap();
     let dev = &data.dev[0];

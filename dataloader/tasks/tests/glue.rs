@@ -6,9 +6,8 @@ mod scratch;
 use std::fs;
 
 use scratch::{ALL, DEV, config, counts, folder, rows, words, xlnet};
-use segue_configs::TaskLoss;
 use segue_skip::shared_data;
-use segue_tasks::{Answer, Kind, Target, TaskData, TaskSplits, write_predictions};
+use segue_tasks::{Answer, Kind, Target, TaskConfig, TaskData, TaskLoss, TaskSplits, write_predictions};
 
 /// Row X27.
 #[test]
@@ -67,7 +66,7 @@ fn stsb_has_its_scores() {
 fn questions_of_qnli_compete_for_their_sentences() {
     let (Some(glue), Some(tokenizer)) = (shared_data("glue"), xlnet()) else { return };
     let mut config = config("qnli", &glue);
-    config.task.loss = TaskLoss::Ranking;
+    config.change(|task: &mut TaskConfig| task.loss = TaskLoss::Ranking);
     let data = TaskData::open(&config, &tokenizer, DEV).unwrap();
     let dev = &data.dev[0];
     // Counted with another program: 2738 questions with one row, 1361 with two, 1 with three, all of these with one right.
@@ -89,7 +88,7 @@ fn questions_of_qnli_compete_for_their_sentences() {
 fn sentences_of_wnli_compete_and_what_cannot_is_left_out_of_training() {
     let (Some(glue), Some(tokenizer)) = (shared_data("glue"), xlnet()) else { return };
     let mut config = config("wnli", &glue);
-    config.task.loss = TaskLoss::Margin;
+    config.change(|task: &mut TaskConfig| task.loss = TaskLoss::Margin);
     let data = TaskData::open(&config, &tokenizer, ALL).unwrap();
     let train = data.train.as_ref().unwrap();
     // Counted with another program: groups of two rows 242, three 9, five 2 with one right row each.
@@ -195,7 +194,7 @@ fn bad_files_are_told_with_file_line_and_remedy() {
     let bytes = [bad.as_bytes(), b"5\t\xFF\tb\tentailment\n"].concat();
     let folder = folder(&[("RTE/train.tsv", &bytes), ("RTE/dev.tsv", good.as_bytes())]);
     let mut config = config("rte", folder.path());
-    config.task.skip_bad = true;
+    config.change(|task: &mut TaskConfig| task.skip_bad = true);
     let data = TaskData::open(&config, &words(TOKENS), ALL).unwrap();
     let train = data.train.unwrap();
     assert_eq!((train.examples.len(), train.skipped.count, data.dev[0].skipped.count), (2, 4, 0));
@@ -212,6 +211,6 @@ fn what_is_missing_is_told_with_what_was_looked_for() {
     let error = TaskData::open(&config("mrpx", folder.path()), &tokenizer, ALL).unwrap_err();
     assert!(error.exit_code() == 64 && error.hint().unwrap().contains("known are cola, sst2"), "{error}");
     let mut ranked = config("rte", folder.path());
-    ranked.task.loss = TaskLoss::Ranking;
+    ranked.change(|task: &mut TaskConfig| task.loss = TaskLoss::Ranking);
     assert_eq!(TaskData::open(&ranked, &tokenizer, ALL).unwrap_err().exit_code(), 64);
 }

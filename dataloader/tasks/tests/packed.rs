@@ -10,7 +10,7 @@ use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray};
 use arrow_ipc::writer::StreamWriter;
 use parquet::arrow::ArrowWriter;
 use scratch::{ALL, DEV, config, folder, rows, words};
-use segue_tasks::{Example, Target, TaskData};
+use segue_tasks::{Example, Target, TaskConfig, TaskData};
 
 const TOKENS: &str = "a b c d e f g";
 
@@ -123,11 +123,11 @@ fn what_is_wrong_with_a_row_is_told_by_its_number() {
     let content = parquet(&batch);
     let folder = folder(&[("train.parquet", &content[..]), ("dev.parquet", &content)]);
     let mut config = config("text", folder.path());
-    config.task.labels = ["x", "y"].map(String::from).to_vec();
+    config.change(|task: &mut TaskConfig| task.labels = ["x", "y"].map(String::from).to_vec());
     let tokenizer = words(TOKENS);
     let error = TaskData::open(&config, &tokenizer, DEV).unwrap_err().to_string();
     assert!(error.contains("dev.parquet, line 3: it has no label"), "{error}");
-    config.task.skip_bad = true;
+    config.change(|task: &mut TaskConfig| task.skip_bad = true);
     let data = TaskData::open(&config, &tokenizer, DEV).unwrap();
     assert_eq!((rows(&data.dev[0]).len(), data.dev[0].skipped.count), (2, 1));
 }

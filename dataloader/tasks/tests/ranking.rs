@@ -4,7 +4,7 @@ mod scratch;
 
 use scratch::{ALL, config, folder, words};
 use segue_data_error::DataError;
-use segue_tasks::{Kind, Rankings, Records, Split, Target, TaskData};
+use segue_tasks::{Kind, Rankings, Records, Split, Target, TaskConfig, TaskData};
 
 const TOKENS: &str = "a b c d e f";
 const QUERIES: &str = "id\ttext\n1\ta b\n2\tc\n3\tf\n";
@@ -30,8 +30,8 @@ fn open(files: &Files<'_>, set: &str) -> Result<TaskData, DataError> {
     let files: Vec<(&str, &[u8])> = files.iter().map(|(name, text)| (*name, text.as_bytes())).collect();
     let folder = folder(&files);
     let mut config = config("ranking", folder.path());
-    config.task.skip_bad = set == "skip_bad";
-    config.task.negatives = if set == "one" { 1 } else { 8 };
+    config.change(|task: &mut TaskConfig| task.skip_bad = set == "skip_bad");
+    config.change(|task: &mut TaskConfig| task.negatives = if set == "one" { 1 } else { 8 });
     TaskData::open(&config, &words(TOKENS), ALL)
 }
 

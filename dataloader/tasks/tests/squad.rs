@@ -6,10 +6,9 @@ mod text;
 use std::fs;
 use std::path::Path;
 
-use segue_configs::TaskConfig;
 use segue_skip::shared_data;
 use segue_tasks::squad::{Questions, SquadReader};
-use segue_tasks::{Example, Records, Split, Target, TaskSplits, Template};
+use segue_tasks::{Example, Records, Split, Target, TaskConfig, TaskSplits, Template};
 use segue_tokenizer::{Tokenizer, TokenizerKind, TrainOptions, XlnetNormalization};
 
 const FILES: [&str; 4] =
@@ -26,7 +25,7 @@ fn characters(file: &Path) -> Tokenizer {
 
 fn read(file: &Path, tokenizer: &Tokenizer, segment: usize, task: &TaskConfig) -> Split {
     let template = Template::new(tokenizer, segment).unwrap();
-    SquadReader { tokenizer, template, task }.read(file, "dev", true).unwrap()
+    SquadReader { tokenizer, template, task, has_unanswerable: true }.read(file, "dev", true).unwrap()
 }
 
 fn questions(split: &Split) -> &Questions {
@@ -155,7 +154,7 @@ fn unanswered_files_are_read_for_others_to_score() {
     fs::copy(&file, folder.path().join("test-v2.0.json")).unwrap();
     fs::copy(&dev, folder.path().join("dev-v2.0.json")).unwrap();
     let template = Template::new(&tokenizer, 384).unwrap();
-    let reader = SquadReader { tokenizer: &tokenizer, template, task: &task };
+    let reader = SquadReader { tokenizer: &tokenizer, template, task: &task, has_unanswerable: true };
     let splits = TaskSplits { train: false, dev: true, test: true };
     let data = reader.open("squad2", folder.path(), splits).unwrap();
     assert_eq!(questions(&data.dev[0]).questions.len(), 6078);
@@ -202,7 +201,7 @@ fn what_is_scored_keeps_the_questions_that_the_official_scorer_counts() {
     );
     let task = TaskConfig { skip_bad: true, ..TaskConfig::default() };
     let template = Template::new(&tokenizer, 50).unwrap();
-    let reader = SquadReader { tokenizer: &tokenizer, template, task: &task };
+    let reader = SquadReader { tokenizer: &tokenizer, template, task: &task, has_unanswerable: true };
     let dev = reader.read(&file, "dev", true).unwrap();
     let ids: Vec<&str> = questions(&dev).questions.iter().map(|question| question.id.as_str()).collect();
     assert_eq!(ids, ["far", "two", "odd", "blank", "empty", "nothing"]);
@@ -241,7 +240,7 @@ fn long_questions_are_cut_and_counted() {
     assert_eq!(tokenizer.decode(&split.examples[0].sequences[0].ids), "one two three\nwhat\n\n");
     // Four tokens of question and three besides leave room for none of the paragraph.
     let template = Template::new(&tokenizer, 7).unwrap();
-    let reader = SquadReader { tokenizer: &tokenizer, template, task: &task };
+    let reader = SquadReader { tokenizer: &tokenizer, template, task: &task, has_unanswerable: true };
     let error = reader.read(&file, "dev", true).unwrap_err();
     assert!(error.exit_code() == 64 && error.hint().unwrap().contains("train.segment"), "{error}");
     // With all of it left out, nothing is left to read.

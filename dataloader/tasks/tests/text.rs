@@ -4,7 +4,7 @@ mod scratch;
 
 use scratch::{ALL, DEV, config, counts, folder, rows, words, xlnet};
 use segue_skip::shared_data;
-use segue_tasks::{Kind, Target, TaskData, TaskSplits};
+use segue_tasks::{Kind, Target, TaskConfig, TaskData, TaskSplits};
 
 const TOKENS: &str = "a b c d e f g";
 
@@ -99,7 +99,9 @@ fn json_lines_with_two_texts_and_numbers_to_learn() {
     ]);
     let tokenizer = words(TOKENS);
     let mut config = config("text-regression", folder.path());
-    (config.task.text, config.task.second_text, config.task.label) = ("q".into(), "p".into(), "y".into());
+    config.change(|task: &mut TaskConfig| {
+        (task.text, task.second_text, task.label) = ("q".into(), "p".into(), "y".into());
+    });
     let data = TaskData::open(&config, &tokenizer, ALL).unwrap();
     assert_eq!((data.kind, data.labels.len()), (Kind::Regression, 0));
     let id = |word: &str| tokenizer.token_id(word).unwrap();
@@ -107,9 +109,9 @@ fn json_lines_with_two_texts_and_numbers_to_learn() {
     assert_eq!((rows(dev)[1].index.as_str(), &rows(dev)[1].gold), ("z", &Target::Number(-2.0)));
     assert_eq!(dev.examples[1].sequences[0].ids, [id("c"), id("<sep>"), id("d"), id("<sep>"), id("<cls>")]);
     assert_eq!(rows(&data.test[0])[0].gold, Target::Unknown);
-    config.task.label = "q".into();
-    config.task.text = "p".into();
-    config.task.second_text = String::new();
+    config.change(|task: &mut TaskConfig| {
+        (task.text, task.second_text, task.label) = ("p".into(), String::new(), "q".into());
+    });
     let error = TaskData::open(&config, &tokenizer, ALL).unwrap_err().to_string();
     assert!(error.contains("train.jsonl, line 1: the label `a` is not a number"), "{error}");
 }
@@ -121,7 +123,7 @@ fn labels_of_a_file_of_ones_own_come_from_training_or_from_the_configuration() {
     let error = TaskData::open(&config("text", folder.path()), &tokenizer, ALL).unwrap_err().to_string();
     assert!(error.contains("dev.tsv, line 2: unknown label `z`, expected one of x, y"), "{error}");
     let mut named = config("text", folder.path());
-    named.task.labels = ["z", "y", "x"].map(String::from).to_vec();
+    named.change(|task: &mut TaskConfig| task.labels = ["z", "y", "x"].map(String::from).to_vec());
     let data = TaskData::open(&named, &tokenizer, DEV).unwrap();
     assert_eq!(rows(&data.dev[0])[1].gold, Target::Class(0));
     std::fs::remove_file(folder.path().join("train.tsv")).unwrap();

@@ -5,7 +5,7 @@ mod scratch;
 use scratch::{ALL, DEV, config, folder, rows, words};
 use segue_configs::Config;
 use segue_data_error::DataError;
-use segue_tasks::{Records, Split, Target, TaskData};
+use segue_tasks::{Records, Split, Target, TaskConfig, TaskData};
 
 const TOKENS: &str = "a b c d e f g";
 
@@ -180,7 +180,10 @@ fn rows_without_a_label_beside_others_are_answered_and_counted() {
     let files = [files[0], ("dev.csv", mixed)];
     let error = open_with("text", &files, |_| {}).unwrap_err().to_string();
     assert!(error.contains("dev.csv, line 3: its label is `-1`, which marks what has no label"), "{error}");
-    let dev = &open_with("text", &files, |config| config.task.skip_bad = true).unwrap().dev[0];
+    let dev =
+        &open_with("text", &files, |config| config.change(|task: &mut TaskConfig| task.skip_bad = true))
+            .unwrap()
+            .dev[0];
     assert_eq!((rows(dev).len(), dev.skipped.count), (2, 2));
     // Of numbers, -1 is one.
     let data = open("text-regression", &[("train.csv", NUMBERS), ("dev.csv", NUMBERS)]);
@@ -214,7 +217,10 @@ fn a_mark_beside_labels_is_learnt_as_no_class_of_its_own() {
     let files = [("train.csv", train), ("dev.csv", CSV)];
     // What it is only the owner knows, with bad lines left out or not.
     for skip_bad in [false, true] {
-        let error = open_with("text", &files, |config| config.task.skip_bad = skip_bad).unwrap_err();
+        let error = open_with("text", &files, |config| {
+            config.change(|task: &mut TaskConfig| task.skip_bad = skip_bad)
+        })
+        .unwrap_err();
         let message = error.to_string();
         assert!(message.contains("train.csv, line 4") && message.contains("lines 4, 6"), "{message}");
         assert!(message.contains("usually marks what has no label") && error.exit_code() == 65, "{message}");
@@ -222,8 +228,8 @@ fn a_mark_beside_labels_is_learnt_as_no_class_of_its_own() {
     }
     let two = |skip_bad: bool| {
         open_with("text", &files, |config| {
-            config.task.labels = vec!["0".into(), "1".into()];
-            config.task.skip_bad = skip_bad;
+            config.change(|task: &mut TaskConfig| task.labels = vec!["0".into(), "1".into()]);
+            config.change(|task: &mut TaskConfig| task.skip_bad = skip_bad);
         })
     };
     let error = two(false).unwrap_err();
@@ -236,7 +242,10 @@ fn a_mark_beside_labels_is_learnt_as_no_class_of_its_own() {
     let train = data.train.unwrap();
     assert_eq!((data.labels.len(), train.examples.len(), train.skipped.count), (2, 3, 2));
     let three = ["-1", "0", "1"].map(String::from).to_vec();
-    let data = open_with("text", &files, |config| config.task.labels = three.clone()).unwrap();
+    let data = open_with("text", &files, |config| {
+        config.change(|task: &mut TaskConfig| task.labels = three.clone())
+    })
+    .unwrap();
     assert_eq!((data.labels.len(), data.train.unwrap().examples.len()), (3, 5));
     for (tags, why) in
         [("a O\nb -1\n", "the label `-1` usually marks"), ("a -100\n", "every label is `-100`")]
@@ -251,7 +260,7 @@ fn a_mark_beside_labels_is_learnt_as_no_class_of_its_own() {
 
 #[test]
 fn what_is_scored_loses_no_record_whose_text_alone_is_bad() {
-    let skip = |config: &mut Config| config.task.skip_bad = true;
+    let skip = |config: &mut Config| config.change(|task: &mut TaskConfig| task.skip_bad = true);
     let bad =
         "index\tsentence1\tsentence2\tlabel\n0\t \tb\tentailment\n1\tb\ta\tnot_entailment\n2\ta\tb\tmaybe\n";
     let data = open_with("rte", &[("train.tsv", bad), ("dev.tsv", bad)], skip).unwrap();

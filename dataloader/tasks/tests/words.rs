@@ -8,7 +8,9 @@ use std::fs;
 use scratch::text::pieces::{CONTROL, Model, NORMAL, UNKNOWN};
 use scratch::{ALL, DEV, config, counts, folder, words, xlnet};
 use segue_skip::shared_data;
-use segue_tasks::{Answer, Kind, Records, Split, TaggedSentence, Target, TaskData, write_predictions};
+use segue_tasks::{
+    Answer, Kind, Records, Split, TaggedSentence, Target, TaskConfig, TaskData, write_predictions,
+};
 use segue_tokenizer::Tokenizer;
 use serde_json::{Value, json};
 
@@ -123,7 +125,8 @@ fn words_marked_as_ignored_are_read_and_neither_learnt_nor_scored() {
     fs::write(folder.path().join("dev.txt"), tags).unwrap();
     config.change(|segments: &mut SegmentConfig| segments.segment = 64);
     // A label that is listed is one.
-    config.task.labels = ["O", "B-X", "-100", "-100.0"].map(String::from).to_vec();
+    let labels = ["O", "B-X", "-100", "-100.0"].map(String::from).to_vec();
+    config.change(|task: &mut TaskConfig| task.labels = labels);
     let data = TaskData::open(&config, &words("a b c"), ALL).unwrap();
     assert_eq!(sentences(&data.dev[0])[0].gold, [0, 2, 1]);
 }

@@ -1,8 +1,9 @@
+use segue_tasks::TaskConfig;
 use std::path::PathBuf;
 
 use clap::Args;
 use segue_collectives::Communicator;
-use segue_configs::{Config, TaskConfig};
+use segue_configs::{Config, FinetuneConfig};
 use segue_engine::Outcome;
 use serde_json::{Value, json};
 
@@ -85,8 +86,10 @@ fn refuse_task(name: &str) -> Result<(), Failure> {
 
 /// The first key of `[task]` that is not at its default.
 fn key_of_a_task(config: &Config) -> Option<String> {
-    let (own, defaults) = (json!(config.task), json!(TaskConfig::default()));
-    let mut keys = own.as_object()?.iter();
+    let mut defaults = json!(FinetuneConfig::default());
+    defaults.as_object_mut()?.extend(json!(TaskConfig::default()).as_object()?.clone());
+    let all = config.to_json();
+    let mut keys = all["task"].as_object()?.iter();
     keys.find(|(key, value)| defaults[*key] != **value).map(|(key, _)| key.clone())
 }
 

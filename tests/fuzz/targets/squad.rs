@@ -4,10 +4,9 @@
 
 use std::sync::LazyLock;
 
-use segue_configs::TaskConfig;
 use segue_dataloader::{Preset, TrainingText, train_tokenizer};
 use segue_tasks::squad::SquadReader;
-use segue_tasks::{Records, Target, Template};
+use segue_tasks::{Records, Target, TaskConfig, Template};
 use segue_tokenizer::{Tokenizer, TokenizerKind, TrainOptions};
 use serde_json::json;
 
@@ -30,7 +29,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
 fn read(file: &[u8], skip_bad: bool, labelled: bool) {
     let template = Template::new(&TOKENIZER, 16).unwrap();
     let task = TaskConfig { skip_bad, max_question: 5, stride: 3, ..TaskConfig::default() };
-    let reader = SquadReader { tokenizer: &TOKENIZER, template, task: &task };
+    let reader = SquadReader { tokenizer: &TOKENIZER, template, task: &task, has_unanswerable: true };
     let Ok(split) = reader.read_bytes("input".as_ref(), file, "fuzz", labelled) else { return };
     let Records::Questions(questions) = &split.records else { panic!("SQuAD asks questions") };
     assert_eq!(split.examples.len(), questions.windows.len());

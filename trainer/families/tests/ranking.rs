@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use segue_collectives::{Communicator, local::Local, simulated};
-use segue_configs::{Config, TaskSummary};
+use segue_configs::Config;
 use segue_dataloader::{BuildObserver, Preset, TrainingText, train_tokenizer};
 use segue_engine::Watch;
 use segue_engine::checkpoint;
@@ -16,7 +16,7 @@ use segue_task::{
     Circumstances, Finetuning, HeadSpec, SplitScores, TaskFolder, TaskModel, answers, decide, score,
     task_folder, write_answered,
 };
-use segue_tasks::{Kind, Sequence, Split, TaskData, TaskSplits};
+use segue_tasks::{Kind, Sequence, Split, TaskConfig, TaskData, TaskSplits, TaskSummary};
 use segue_tokenizer::{Tokenizer, TokenizerKind, TrainOptions};
 use tempfile::TempDir;
 
@@ -130,10 +130,10 @@ fn rank(
 ) -> SplitScores {
     let model = TaskFolder::open(&segue_families::MODELS, config.run.dir.as_ref())
         .unwrap()
-        .load(&config.task)
+        .load(&config.own::<TaskConfig>())
         .unwrap();
     let found = answers(&model, 0, &split.examples, 4, comm, &mut Watch::new(&mut |_, _| {})).unwrap();
-    let decided = decide(data, split, &found, &config.task);
+    let decided = decide(data, split, &found, &config.own::<TaskConfig>());
     if comm.rank() == 0 {
         write_answered(data, split, &decided, folder).unwrap();
     }
@@ -214,7 +214,12 @@ fn head(task: &str, kind: Kind, labels: &[&str]) -> HeadSpec {
 
 fn model(config: &Config, heads: &[HeadSpec], seed: u64) -> TaskModel {
     let specs = TaskModel::specs(&config.model, heads);
-    TaskModel::new(&config.model, heads, &config.task, Parameters::initialise(specs, seed, tch::Kind::Float))
+    TaskModel::new(
+        &config.model,
+        heads,
+        &config.own::<TaskConfig>(),
+        Parameters::initialise(specs, seed, tch::Kind::Float),
+    )
 }
 
 /// The vectors are those of the model that was trained before, and stay so: only the kernels' weights are trained.
@@ -233,7 +238,7 @@ fn word_vectors_of_a_model_are_taken_and_left_as_they_are() {
         checkpoint::replace(&before.path().join("model"), |dir| contents.write(dir)).unwrap();
         train(&config, &open(&config), &Local);
         let folder = TaskFolder::open(&segue_families::MODELS, run.path()).unwrap();
-        let ranking = folder.load(&config.task).unwrap();
+        let ranking = folder.load(&config.own::<TaskConfig>()).unwrap();
         let trained: Vec<_> = ranking.parameters.specs().iter().map(|spec| spec.name.as_str()).collect();
         assert_eq!(trained, ["kernels.weight", "kernels.bias"]);
         assert_eq!(ranking.parameters.count(), 12);

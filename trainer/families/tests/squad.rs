@@ -2,12 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use segue_configs::TaskConfig;
 use segue_dataloader::{Preset, TrainingText, train_tokenizer};
 use segue_measure::squad::{Report, Rules};
 use segue_task::squad::{SpanBeam, decode, report, write_answers};
 use segue_tasks::squad::{Questions, SquadReader};
-use segue_tasks::{Example, Records, Split, Target, Template};
+use segue_tasks::{Example, Records, Split, Target, TaskConfig, Template};
 use segue_tokenizer::{Tokenizer, TokenizerKind, TrainOptions, XlnetNormalization};
 
 const SHARED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared");
@@ -23,7 +22,7 @@ fn shared(relative: &str) -> Option<PathBuf> {
 
 fn read(file: &Path, tokenizer: &Tokenizer, segment: usize) -> Split {
     let (task, template) = (TaskConfig::default(), Template::new(tokenizer, segment).unwrap());
-    SquadReader { tokenizer, template, task: &task }.read(file, "dev", true).unwrap()
+    SquadReader { tokenizer, template, task: &task, has_unanswerable: true }.read(file, "dev", true).unwrap()
 }
 
 /// Beams of a model that is certain of a gold answer, of the one with the most exact text where there are several, and

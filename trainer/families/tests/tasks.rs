@@ -7,7 +7,7 @@ use std::time::Duration;
 use segue_collectives::Communicator;
 use segue_collectives::local::Local;
 use segue_collectives::simulated::{self, Faults};
-use segue_configs::{Config, Precision, TaskSummary};
+use segue_configs::{Config, Precision};
 use segue_engine::{Outcome, Watch};
 use segue_family::Job;
 use segue_kernels::libtorch::{Autocast, set_threads};
@@ -16,7 +16,10 @@ use segue_kernels::{Compute, Parameters};
 use segue_language::ModelFolder;
 use segue_random::{Draws, Purpose};
 use segue_task::{Circumstances, Finetuning, HeadSpec, TaskFolder, TaskModel, answers, start_task_from};
-use segue_tasks::{Example, Kind, Records, Row, Sequence, Skipped, Split, TaggedSentence, Target, TaskData};
+use segue_tasks::{
+    Example, Kind, Records, Row, Sequence, Skipped, Split, TaggedSentence, Target, TaskConfig, TaskData,
+    TaskSummary,
+};
 use segue_tokenizer::Tokenizer;
 use tempfile::TempDir;
 
@@ -247,7 +250,12 @@ fn model(name: &str, heads: &[HeadSpec]) -> TaskModel {
     let run = TempDir::new().unwrap();
     let config = config(run.path(), name, &["model.initializer_range=0.2"][..usize::from(name == "xlnet")]);
     let specs = TaskModel::specs(&config.model, heads);
-    TaskModel::new(&config.model, heads, &config.task, Parameters::initialise(specs, 3, tch::Kind::Float))
+    TaskModel::new(
+        &config.model,
+        heads,
+        &config.own::<TaskConfig>(),
+        Parameters::initialise(specs, 3, tch::Kind::Float),
+    )
 }
 
 fn head(task: &str, kind: Kind, labels: usize) -> HeadSpec {
@@ -312,7 +320,7 @@ fn spans_are_learnt_with_what_has_none() {
     let config = config(run.path(), "xlnet", &["train.steps=300"]);
     train(&config, &[data], &Local);
     let folder = TaskFolder::open(&segue_families::MODELS, run.path()).unwrap();
-    let model = folder.load(&config.task).unwrap();
+    let model = folder.load(&config.own::<TaskConfig>()).unwrap();
     let scores = answers(&model, 0, &dev.examples, 8, &Local, &mut Watch::new(&mut |_, _| {})).unwrap();
     let right = dev.examples.iter().zip(&scores).filter(|(example, scores)| {
         let Target::Span { start, impossible, .. } = example.target else { unreachable!() };
@@ -332,8 +340,10 @@ fn every_number_of_ranks_gives_the_same_weights_and_answers() {
         let data = [sentiment_task()];
         let scores = simulated::run(world, |comm| {
             train(&config, &data, comm);
-            let model =
-                TaskFolder::open(&segue_families::MODELS, run.path()).unwrap().load(&config.task).unwrap();
+            let model = TaskFolder::open(&segue_families::MODELS, run.path())
+                .unwrap()
+                .load(&config.own::<TaskConfig>())
+                .unwrap();
             answers(&model, 0, &data[0].dev[0].examples, 4, comm, &mut Watch::new(&mut |_, _| {})).unwrap()
         });
         assert!(scores.iter().all(|own| *own == scores[0]));
@@ -439,7 +449,10 @@ fn a_task_begins_with_the_encoder_and_heads_of_another() {
     let both = [sentiment_task(), task("tagging", Kind::Tagging, &["B-GOOD", "B-BAD", "O"], tagging)];
     let together = config(run.path(), "xlnet", &["train.steps=6"]);
     train(&together, &both, &Local);
-    let stored = TaskFolder::open(&segue_families::MODELS, run.path()).unwrap().load(&together.task).unwrap();
+    let stored = TaskFolder::open(&segue_families::MODELS, run.path())
+        .unwrap()
+        .load(&together.own::<TaskConfig>())
+        .unwrap();
     // A single task takes its own head out of several.
     let single = model(
         "xlnet",

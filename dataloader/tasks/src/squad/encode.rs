@@ -1,7 +1,6 @@
 use std::path::Path;
 
 use rayon::prelude::*;
-use segue_configs::TaskConfig;
 use segue_data_error::DataError;
 use segue_publish::read_regular;
 use segue_tokenizer::{Located, Tokenizer};
@@ -10,7 +9,7 @@ use super::file::{FileReader, ReadParagraph, ReadQuestion};
 use super::records::{Paragraph, Question, Questions};
 use super::windows::{Window, windows_over};
 use crate::sieve::Sieve;
-use crate::{Example, Kind, Records, Split, Target, TaskData, TaskSplits, Template};
+use crate::{Example, Kind, Records, Split, Target, TaskConfig, TaskData, TaskSplits, Template};
 
 /// Tokens of a sequence besides paragraph and question: two `<sep>` and `<cls>`.
 const SPECIALS: usize = 3;
@@ -35,6 +34,8 @@ pub struct SquadReader<'a> {
     pub template: Template,
     /// `max_question`, `stride` and `skip_bad`.
     pub task: &'a TaskConfig,
+    /// Whether questions may have no answer, as from version 2 on.
+    pub has_unanswerable: bool,
 }
 
 impl SquadReader<'_> {
@@ -77,8 +78,8 @@ impl SquadReader<'_> {
         labelled: bool,
     ) -> Result<Split, DataError> {
         let sieve = Sieve::of_split(self.task.skip_bad, name);
-        let has_unanswerable = self.task.name != VERSIONS[0].0;
-        let mut file = FileReader { path, labelled, has_unanswerable, sieve, moved: 0 };
+        let mut file =
+            FileReader { path, labelled, has_unanswerable: self.has_unanswerable, sieve, moved: 0 };
         let paragraphs = file.read(bytes)?;
         let encoded: Vec<Encoded> =
             paragraphs.par_iter().map(|paragraph| self.encode(path, paragraph)).collect::<Result<_, _>>()?;

@@ -17,5 +17,7 @@ use super::open::Request;
 
 pub(super) fn open(request: &Request<'_>) -> Result<TaskData, DataError> {
     let Request { task, tokenizer, template, splits, .. } = request;
-    SquadReader { tokenizer, template: *template, task }.open(request.name(), request.folder(), *splits)
+    let has_unanswerable = request.name() == "squad2";
+    let reader = SquadReader { tokenizer, template: *template, task, has_unanswerable };
+    reader.open(request.name(), request.folder(), *splits)
 }

@@ -1,7 +1,6 @@
 //! Folders of tiny tasks, and what comes out of them.
 #![allow(dead_code)]
 
-#[path = "../../../tests/scratch/models.rs"]
 mod models;
 #[path = "../../../tokenizer/tests/scratch/mod.rs"]
 pub mod text;

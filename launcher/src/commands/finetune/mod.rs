@@ -13,7 +13,7 @@ use segue_engine::checkpoint::CHECKPOINTS;
 use segue_language::ModelFolder;
 use segue_publish::read_regular_text;
 use segue_task::TaskFolder;
-use segue_tasks::{Kind, TaskData, TaskSplits};
+use segue_tasks::{Kind, TaskConfig, TaskData, TaskSplits};
 use segue_tokenizer::Tokenizer;
 use serde_json::{Value, json};
 
@@ -146,7 +146,7 @@ fn load(args: &FinetuneArgs, first: &Path, folder: &ModelFolder) -> Result<Loade
     let loaded = segue_families::MODELS.load_over(base, args.config.as_deref(), &overrides)?;
     for (key, value, option) in [
         ("task.name", &loaded.config.task.name, "--task NAME"),
-        ("task.data", &loaded.config.task.data, "--data FOLDER"),
+        ("task.data", &loaded.config.own::<TaskConfig>().data, "--data FOLDER"),
     ] {
         if value.is_empty() {
             return Err(Failure::new(BAD_CONFIG, format!("{key} is not set\nhint: add {option}")));
@@ -228,7 +228,8 @@ fn open_tasks(
             out.line(&format!("{name}: {columns}"));
         }
         if data.train.is_none() && data.dev.is_empty() && data.test.is_empty() {
-            let message = format!("there is nothing to answer for `{name}` in {}", own.task.data);
+            let message =
+                format!("there is nothing to answer for `{name}` in {}", own.own::<TaskConfig>().data);
             let hint = "docs/book/src/formats/tasks.md lists the files that each task is read from";
             return Err(Failure::new(NO_INPUT, format!("{message}\nhint: {hint}")));
         }

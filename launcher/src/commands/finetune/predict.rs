@@ -10,7 +10,7 @@ use segue_task::{
     HeadSpec, SplitScores, TaskFolder, TaskModel, answers, averaged, beats, check_measured, decide, score,
     write_answered,
 };
-use segue_tasks::{Kind, Split, TaskData, TaskSplits};
+use segue_tasks::{Kind, Split, TaskConfig, TaskData, TaskSplits};
 use serde_json::{Value, json};
 
 use super::train::warn_of_collapse;
@@ -49,12 +49,13 @@ pub fn run(
             config.task.name
         ));
     }
-    if config.task.labels.is_empty() {
-        config.task.labels = head.labels.clone();
-    } else if config.task.labels.len() != head.labels.len() {
+    let labels = config.own::<TaskConfig>().labels.len();
+    if labels == 0 {
+        config.change(|task: &mut TaskConfig| task.labels = head.labels.clone());
+    } else if labels != head.labels.len() {
         let message = format!(
             "task.labels names {}, and the model of {} answers with {}: {}",
-            counted(config.task.labels.len(), "label"),
+            counted(labels, "label"),
             args.models[0].display(),
             head.labels.len(),
             head.labels.join(", ")
@@ -79,11 +80,11 @@ pub fn run(
         return Err(Failure::new(BAD_CONFIG, message));
     }
     if args.all_checkpoints {
-        check_measured(&config.task, &tasks)?;
+        check_measured(&config.own::<TaskConfig>(), &tasks)?;
         let results = ResultFolder::of_output_of_ranks(output, Force::new(args.force), comm)?;
         return every_checkpoint(&args.models, &first, &tasks, &config, &results, comm, out);
     }
-    let mut models = vec![folder.load(&config.task)?];
+    let mut models = vec![folder.load(&config.own::<TaskConfig>())?];
     for path in &args.models[1..] {
         models.push(load(path, &first, &config, out)?);
     }
@@ -130,7 +131,7 @@ fn load(path: &Path, first: &Answering, config: &Config, out: &Output) -> Result
             "has another tokenizer than the first model, whose ids it would be given\nhint: give it a command of its own".into(),
         );
     }
-    Ok(folder.load(&config.task)?)
+    Ok(folder.load(&config.own::<TaskConfig>())?)
 }
 
 /// The head for a task; a model of another task with one head answers with that, if its answers are of use: AX is
@@ -205,7 +206,7 @@ fn answer_split(
             "the models' answers have different shapes: their heads have different labels\nhint: give models with the same labels",
         ));
     };
-    let decided = decide(data, split, &scores, &config.task);
+    let decided = decide(data, split, &scores, &config.own::<TaskConfig>());
     if comm.rank() == 0 {
         write_answered(data, split, &decided, folder.path())?;
     }
@@ -248,7 +249,7 @@ fn every_checkpoint(
             let folder = ResultFolder::create(&place.join(format!("step-{step:08}")))?;
             let scores = answer_splits(&[model], tasks, config, &folder, comm, out)?;
             warn_of_collapse(&scores, out);
-            let value = segue_task::chosen_by(&scores, &config.task.metric);
+            let value = segue_task::chosen_by(&scores, &config.own::<TaskConfig>().metric);
             let mut row = json!({ "step": step, "value": value, "scores": scores });
             if let Some(seed) = seed {
                 row["seed"] = json!(seed);
@@ -260,7 +261,8 @@ fn every_checkpoint(
         if beats(metric, row.0, best.0) { row } else { best }
     }
     let rows = table.iter().map(|(value, row)| (*value, row));
-    let Some((value, best)) = rows.reduce(|best, row| better(&config.task.metric, best, row)) else {
+    let Some((value, best)) = rows.reduce(|best, row| better(&config.own::<TaskConfig>().metric, best, row))
+    else {
         return Err(Failure::new(NO_INPUT, format!("{} has no checkpoints", run.display())));
     };
     let of_seed = best["seed"].as_u64().map_or(String::new(), |seed| format!(" of seed {seed}"));

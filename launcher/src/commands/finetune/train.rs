@@ -7,7 +7,7 @@ use segue_kernels::Compute;
 use segue_language::ModelFolder;
 use segue_report::Interval;
 use segue_task::{Circumstances, Finetuning, SplitScores, TaskFolder, beats, resolve_schedule};
-use segue_tasks::TaskSplits;
+use segue_tasks::{TaskConfig, TaskSplits};
 use serde_json::{Value, json};
 
 use super::predict::answer_splits;
@@ -130,7 +130,7 @@ impl Runs<'_> {
         let mut best = TaskFolder::open(&segue_families::MODELS, run)?;
         best.folder.passed_over.iter().for_each(|why| self.out.line(&format!("warning: skipped: {why}")));
         best.folder.compute = self.training.compute();
-        let model = best.load(&config.task)?;
+        let model = best.load(&config.own::<TaskConfig>())?;
         let folder = ResultFolder::create_own(run, "predictions")?;
         trained.scores = answer_splits(&[model], self.job.tasks, config, &folder, self.comm, self.out)?;
         if self.comm.rank() == 0 {

@@ -1,8 +1,9 @@
 //! Names of heads, and heads that one side does not have.
 
-use segue_configs::{ModelConfig, TaskConfig, TaskSummary};
+use segue_configs::ModelConfig;
 use segue_task::{HeadSpec, TaskFolder, TaskModel, start_task_from};
 use segue_tasks::Kind as TaskKind;
+use segue_tasks::{TaskConfig, TaskSummary};
 
 use super::*;
 

@@ -14,6 +14,7 @@ use segue_dataloader::sections::{
 use segue_kernels::ParameterSpec;
 use segue_layers::AdversarialConfig;
 use segue_layers::recurrent::{InputGate, MogrifierShape};
+use segue_tasks::TaskConfig;
 use serde::{Deserialize, Serialize};
 
 use super::parameters;
@@ -371,6 +372,7 @@ impl ModelSection for LstmConfig {
         SectionType::of::<ObjectiveConfig>(),
         SectionType::of::<AdversarialConfig>(),
         SectionType::of::<TextEvalConfig>(),
+        SectionType::of::<TaskConfig>(),
     ];
     const READS: &'static [&'static str] = &[
         "data",

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use segue_configs::{Config, ModelConfig};
 use segue_dataloader::sections::SegmentConfig;
-use segue_tasks::{Kind, TaskData};
+use segue_tasks::{Kind, TaskConfig, TaskData};
 use serde_json::json;
 
 use super::model::HeadSpec;
@@ -35,13 +35,13 @@ pub fn model_card(
     card.push_str(&score_table(scores));
     card.push_str(&use_of(pipeline, Some(config.own::<SegmentConfig>().segment)));
     card.push_str("\n## Training\n\n");
-    let start = match config.task.from_scratch {
+    let start = match config.own::<TaskConfig>().from_scratch {
         true => "random weights in the sizes of",
         false => "weights of",
     };
     for (what, value) in [
         ("start", format!("{start} {}", name_of(&config.train.init_from))),
-        ("data", format!("{}: {}", name_of(&config.task.data), counts(tasks))),
+        ("data", format!("{}: {}", name_of(&config.own::<TaskConfig>().data), counts(tasks))),
         ("columns", columns(tasks)),
         ("steps", format!("{step} of {}, {} examples each", config.train.steps, config.train.lanes)),
         ("longest sequence", format!("{} tokens", config.own::<SegmentConfig>().segment)),
@@ -204,7 +204,8 @@ mod tests {
         let mut config = segue_testing::models::<segue_xlnet::XlnetConfig>()
             .from_json(&json!({ "model": { "model_type": "xlnet" } }), "a test")
             .unwrap();
-        (config.task.data, config.train.init_from) = ("/home/ada/se`cret/data".into(), "/home/ada/..".into());
+        config.change(|task: &mut TaskConfig| task.data = "/home/ada/se`cret/data".into());
+        config.train.init_from = "/home/ada/..".into();
         let data = TaskData {
             name: name.into(),
             kind: Kind::Classification,

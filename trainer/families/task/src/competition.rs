@@ -1,7 +1,7 @@
 //! Sequences that compete for being the right one: options of a question, candidates of a pronoun.
 
-use segue_configs::{TaskConfig, TaskLoss};
 use segue_kernels::libtorch::stream::put;
+use segue_tasks::{TaskConfig, TaskLoss};
 use tch::{Kind, Tensor};
 
 /// How the right sequence of each example is to win.

@@ -1,9 +1,10 @@
 //! Folders of fine-tuned models: a model folder with heads, and what they were trained for.
 
+use segue_tasks::TaskConfig;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use segue_configs::{Models, TaskConfig};
+use segue_configs::Models;
 use segue_engine::checkpoint::{Contents, WEIGHTS, read_error, read_tensors};
 use segue_engine::fill;
 use segue_kernels::{Parameters, TrainError};

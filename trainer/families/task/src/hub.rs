@@ -1,8 +1,8 @@
 //! What `config.json` says of a fine-tuned model, in Hugging Face's keys.
 
-use segue_configs::{ModelConfig, Models, TaskSummary};
+use segue_configs::{ModelConfig, Models};
 use segue_language::encoders;
-use segue_tasks::Kind;
+use segue_tasks::{Kind, TaskSummary};
 use segue_tokenizer::Tokenizer;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};

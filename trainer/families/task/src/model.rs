@@ -1,4 +1,4 @@
-use segue_configs::{ModelConfig, TaskConfig, TaskSummary, TrainConfig};
+use segue_configs::{ModelConfig, TrainConfig};
 use segue_engine::Loss;
 use segue_kernels::libtorch::stream::put;
 use segue_kernels::noise::Noise;
@@ -9,7 +9,7 @@ use segue_layers::{
     Beam, HeadConfig, JudgedFrom, KernelHead, QUERY_SEGMENT, SpanHead, SpanLabels, SummaryHead, TagHead,
     classification_losses, kernel_features, pair_losses, squared_errors,
 };
-use segue_tasks::{Example, Kind, Sequence, Target};
+use segue_tasks::{Example, Kind, Sequence, Target, TaskConfig, TaskSummary};
 use tch::{Device, Kind as Number, Reduction, Tensor};
 
 use super::batch::rows;

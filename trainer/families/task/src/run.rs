@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use segue_collectives::Communicator;
-use segue_configs::{Config, ConfigError, TaskConfig};
+use segue_configs::{Config, ConfigError};
 use segue_cost::{RankMemory, VALUE_BYTES};
 use segue_data_error::DataError;
 use segue_dataloader::Reader;
@@ -18,7 +18,7 @@ use segue_kernels::noise::Noise;
 use segue_kernels::{Compute, ParameterSpec, Parameters, TrainError};
 use segue_language::encoders;
 use segue_language::{ModelFolder, as_stored, read_weights};
-use segue_tasks::{Example, ExampleOrder, Kind, Split, TaskData, batches_of_pass};
+use segue_tasks::{Example, ExampleOrder, Kind, Split, TaskConfig, TaskData, batches_of_pass};
 use segue_tokenizer::Tokenizer;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -71,7 +71,8 @@ pub struct Finetuning<'a> {
 
 impl Job for Finetuning<'_> {
     fn memory(&self, config: &Config, ranks: usize) -> Result<RankMemory, TrainError> {
-        let (frozen, trained) = TaskModel::specs_apart(&config.model, &heads(&config.task, self.tasks));
+        let (frozen, trained) =
+            TaskModel::specs_apart(&config.model, &heads(&config.own::<TaskConfig>(), self.tasks));
         let mut memory = RankMemory::without_carry(config, &trained, ranks)?;
         memory.weights += VALUE_BYTES * frozen.iter().map(|spec| spec.numel() as u64).sum::<u64>();
         Ok(memory)
@@ -86,7 +87,7 @@ impl Job for Finetuning<'_> {
         on_event: &mut dyn FnMut(Event),
     ) -> Result<Outcome, TrainError> {
         let Self { tasks, folder, tokenizer, circumstances } = self;
-        check_measured(&config.task, tasks)?;
+        check_measured(&config.own::<TaskConfig>(), tasks)?;
         let learner = TaskLearner::new(config, tasks, compute)?;
         let pipeline = pipeline(&config.model, learner.model.heads(), tokenizer);
         // Ranked documents are laid out in their own way, and no other program reads such a folder.
@@ -112,7 +113,7 @@ struct TaskLearner<'a> {
 
 impl<'a> TaskLearner<'a> {
     fn new(config: &Config, tasks: &'a [TaskData], compute: Compute) -> Result<Self, TrainError> {
-        let heads = heads(&config.task, tasks);
+        let heads = heads(&config.own::<TaskConfig>(), tasks);
         let family = encoders(&config.model)?;
         if !family.encodes_both_ways() && heads.iter().any(|head| head.kind == Kind::Span) {
             return Err(TrainError::OtherModel {
@@ -122,7 +123,8 @@ impl<'a> TaskLearner<'a> {
                     .into(),
             });
         }
-        let model = TaskModel::fresh(&config.model, &heads, &config.task, &config.train, compute);
+        let model =
+            TaskModel::fresh(&config.model, &heads, &config.own::<TaskConfig>(), &config.train, compute);
         let examples =
             tasks.iter().map(|data| training_examples(config, data)).collect::<Result<Vec<_>, _>>()?;
         let batches: Vec<usize> =
@@ -146,7 +148,11 @@ fn training_examples<'a>(config: &Config, data: &'a TaskData) -> Result<&'a [Exa
     match &data.train {
         Some(split) if !split.examples.is_empty() => Ok(&split.examples),
         _ => {
-            let what = format!("the task {} has no training examples in {}", data.name, config.task.data);
+            let what = format!(
+                "the task {} has no training examples in {}",
+                data.name,
+                config.own::<TaskConfig>().data
+            );
             Err(TrainError::Layout(format!("{what}\nhint: name the folder with its training file")))
         }
     }
@@ -241,13 +247,14 @@ impl<'a> Family for Examples<'a> {
         let widths = examples.iter().map(|example| example.width() as u32).collect();
         // Tasks of one seed must not take their examples in one rhythm.
         let seed = config.train.seed.wrapping_add(task as u64);
-        let order = ExampleOrder::new(widths, config.train.lanes, config.task.length_window, seed);
+        let order =
+            ExampleOrder::new(widths, config.train.lanes, config.own::<TaskConfig>().length_window, seed);
         Ok(Box::new(ExampleReader { order, lanes: place.layout.lane_range() }.map(Prepared::of)))
     }
 
     fn begin(&self, learner: &TaskLearner<'a>, from: &Path) -> Result<Begun, TrainError> {
         match self.folder {
-            _ if self.config.task.from_scratch => Ok(Begun::default()),
+            _ if self.config.own::<TaskConfig>().from_scratch => Ok(Begun::default()),
             // Whoever has opened it has told how it was found.
             Some(folder) => Ok(Begun { fresh: start_task_from(folder, &learner.model)?, ..Begun::default() }),
             None => {
@@ -279,11 +286,11 @@ impl<'a> Family for Examples<'a> {
         if scores.is_empty() {
             return Ok(None);
         }
-        Ok(Some(measures(&scores, &self.config.task.metric)))
+        Ok(Some(measures(&scores, &self.config.own::<TaskConfig>().metric)))
     }
 
     fn keeps_best(&self) -> Option<KeepBest> {
-        Some(KeepBest { patience: self.config.task.patience })
+        Some(KeepBest { patience: self.config.own::<TaskConfig>().patience })
     }
 
     fn beside_best(&self, measures: &Measures, step: u64) -> Vec<(String, Vec<u8>)> {
@@ -354,7 +361,7 @@ pub fn evaluate_split(
     watch: &mut Watch,
 ) -> Result<SplitScores, TrainError> {
     let scores = answers(model, head, &split.examples, config.train.micro_batch, comm, watch)?;
-    let decided = decide(data, split, &scores, &config.task);
+    let decided = decide(data, split, &scores, &config.own::<TaskConfig>());
     Ok(score(data, split, &scores, &decided))
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use segue_configs::{ConfigError, TaskConfig, counted, out_of_range};
+use segue_configs::{ConfigError, counted, out_of_range};
 use segue_engine::Better;
 use segue_kernels::TrainError;
 use segue_measure::squad::Rules;
@@ -12,8 +12,8 @@ use segue_measure::{
 };
 use segue_tasks::squad::Questions;
 use segue_tasks::{
-    Answer, Example, Kind, Placed, Rankings, Records, Row, Split, TaggedSentence, Target, TaskData,
-    rank_answers, rank_documents, write_predictions, write_run,
+    Answer, Example, Kind, Placed, Rankings, Records, Row, Split, TaggedSentence, Target, TaskConfig,
+    TaskData, rank_answers, rank_documents, write_predictions, write_run,
 };
 use serde::{Deserialize, Deserializer, Serialize};
 

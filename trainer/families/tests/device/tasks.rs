@@ -1,10 +1,10 @@
 //! Fine-tuning with every kind of head: losses, gradients, and answers, which are decided on the host.
 
-use segue_configs::{ModelConfig, TaskConfig, TaskSummary};
+use segue_configs::ModelConfig;
 use segue_kernels::Parameters;
 use segue_kernels::noise::Noise;
 use segue_task::{HeadSpec, TaskModel};
-use segue_tasks::{Example, Kind, Sequence, Target};
+use segue_tasks::{Example, Kind, Sequence, Target, TaskConfig, TaskSummary};
 use segue_xlnet::XlnetConfig;
 use tch::{Device, Kind as Number, Tensor};
 

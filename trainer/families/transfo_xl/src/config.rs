@@ -10,6 +10,7 @@ use segue_dataloader::sections::{
     DataConfig, ObjectiveConfig, ObjectiveKind, SegmentConfig, TextEvalConfig, check_no_episodes,
 };
 use segue_layers::AdversarialConfig;
+use segue_tasks::TaskConfig;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -288,6 +289,7 @@ impl ModelSection for TransfoXlConfig {
         SectionType::of::<ObjectiveConfig>(),
         SectionType::of::<AdversarialConfig>(),
         SectionType::of::<TextEvalConfig>(),
+        SectionType::of::<TaskConfig>(),
     ];
     const READS: &'static [&'static str] = &[
         "data",

@@ -11,6 +11,7 @@ use segue_dataloader::sections::{
     TextEvalConfig, check_no_episodes,
 };
 use segue_layers::Activation;
+use segue_tasks::TaskConfig;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -176,6 +177,7 @@ impl ModelSection for XlnetConfig {
         SectionType::of::<SegmentConfig>(),
         SectionType::of::<ObjectiveConfig>(),
         SectionType::of::<TextEvalConfig>(),
+        SectionType::of::<TaskConfig>(),
     ];
     const READS: &'static [&'static str] = &[
         "data",

@@ -1,0 +1,127 @@
+//! Keys of `[task]`: what the tasks of fine-tuning read, and how they are answered.
+
+use schemars::JsonSchema;
+use segue_configs::OwnSection;
+use segue_configs::range::Range;
+use serde::{Deserialize, Serialize};
+
+/// How the options of an example compete (Yang 2019, §2.2.3: QNLI, WNLI).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum TaskLoss {
+    /// The task's own: softmax over classes or options, squared error, spans.
+    Standard,
+    /// For `qnli`: sentences of one question compete for being its answer.
+    Ranking,
+    /// For `wnli`: readings of one sentence compete, and a wrong one costs more the less it lies behind the right
+    /// one.
+    Margin,
+}
+
+/// Which states of a sequence a class, a number or the fit of an option is told from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum TaskSummary {
+    /// That of the last position, `<cls>` (Yang 2019, §2.2.4).
+    #[default]
+    Last,
+    /// The mean of those of all tokens. Hugging Face's class of the same kind counts padding too.
+    Mean,
+}
+
+/// Keys of `[task]`: the data of the tasks, and how a model answers them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TaskConfig {
+    /// Folder with the task's files as they are published (docs/book/src/formats/tasks.md); of GLUE also the folder
+    /// that holds `CoLA`, `SST-2`, …; of several tasks the folder with theirs.
+    pub data: String,
+    /// Take sizes and tokenizer of `train.init_from` and none of its weights: what pre-training is compared with.
+    pub from_scratch: bool,
+    /// Loss that examples are trained with.
+    pub loss: TaskLoss,
+    /// Weight of the margin in the margin loss: α.
+    #[schemars(transform = Range::at_least(0.0))]
+    pub margin_weight: f64,
+    /// The margin of the margin loss: β.
+    #[schemars(transform = Range::at_least(0.0))]
+    pub margin: f64,
+    /// What a sequence is summed up by, where it is answered as a whole.
+    pub summary: TaskSummary,
+    /// Batches of a pass whose examples are brought in order of length before they are cut, to save padding; 1 for none.
+    #[schemars(transform = Range::at_least(1))]
+    pub length_window: usize,
+    /// Stop when this many evaluations in a row bring nothing better; 0 for never.
+    pub patience: u64,
+    /// Metric that checkpoints are chosen by; empty for the task's first.
+    pub metric: String,
+    /// Leave out lines and records that cannot be used, and count them, instead of failing (65). What is scored keeps every
+    /// record whose label is known.
+    pub skip_bad: bool,
+    /// Names of the labels in their order; empty for the task's own. Of `text` and `conll` these are what the training
+    /// file holds; to evaluate without that file, name them. `-1`, which usually marks what has no label, is a class where it
+    /// is named.
+    pub labels: Vec<String>,
+    /// Of `text` and `text-regression`: column of the text, by name, or by number from 0; empty for the one that is
+    /// found.
+    pub text: String,
+    /// Of `text` and `text-regression`: column of a second text, likewise; empty for none.
+    pub second_text: String,
+    /// Of `text` and `text-regression`: column of the label, likewise.
+    pub label: String,
+    /// Question answering: longest question in tokens; what is over is cut off.
+    #[schemars(transform = Range::at_least(1))]
+    pub max_question: usize,
+    /// Question answering: longest answer in tokens.
+    #[schemars(transform = Range::at_least(1))]
+    pub max_answer: usize,
+    /// Multiple choice: longest question with option in tokens; what is over is cut off at the left.
+    #[schemars(transform = Range::at_least(1))]
+    pub max_option: usize,
+    /// Question answering: tokens between the beginnings of windows over a long paragraph.
+    #[schemars(transform = Range::at_least(1))]
+    pub stride: usize,
+    /// Question answering: beginnings looked at in each window, and ends for each.
+    #[schemars(transform = Range::at_least(1))]
+    pub beam: usize,
+    /// Question answering: answers written down for each question.
+    #[schemars(transform = Range::at_least(1))]
+    pub n_best: usize,
+    /// Ranking: less relevant documents of the same query that each document is compared with in training; they are
+    /// drawn from `train.seed`, and are the same for all of `--seeds`.
+    #[schemars(transform = Range::at_least(1))]
+    pub negatives: usize,
+}
+
+impl Default for TaskConfig {
+    fn default() -> Self {
+        Self {
+            data: String::new(),
+            from_scratch: false,
+            loss: TaskLoss::Standard,
+            margin_weight: 10.0,
+            margin: 0.2,
+            summary: TaskSummary::Last,
+            length_window: 50,
+            patience: 0,
+            metric: String::new(),
+            skip_bad: false,
+            labels: Vec::new(),
+            text: String::new(),
+            second_text: String::new(),
+            label: String::new(),
+            max_question: 64,
+            max_answer: 64,
+            max_option: 128,
+            stride: 128,
+            beam: 5,
+            n_best: 5,
+            negatives: 8,
+        }
+    }
+}
+
+impl OwnSection for TaskConfig {
+    const NAME: &'static str = "task";
+    const TITLE: &'static str = "data and answers";
+}
