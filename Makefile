@@ -61,10 +61,10 @@ kills: build ## Kill one run SEGUE_KILLS (2000) times at random moments, and com
 	cargo test --workspace --test kills $(CARGO_FLAGS) -- --ignored --nocapture
 
 accuracies: build ## Train each method of Planetoid on Cora and Citeseer with three seeds, and check means and order: minutes
-	SEGUE_REQUIRE=$${SEGUE_REQUIRE:+$$SEGUE_REQUIRE,}fixtures cargo test --workspace --test planetoid $(CARGO_FLAGS) -- --ignored --nocapture three_seeds
+	SEGUE_REQUIRE=$${SEGUE_REQUIRE:+$$SEGUE_REQUIRE,}fixtures cargo test --workspace --test all $(CARGO_FLAGS) -- --ignored --nocapture planetoid::published::three_seeds
 
 reverse-copy: build ## Train an LSTM and a Mogrifier LSTM on reverse copy with three seeds each, and compare them: minutes
-	cargo test --workspace --test reverse_copy $(CARGO_FLAGS) -- --ignored --nocapture three_seeds
+	cargo test --workspace --test all $(CARGO_FLAGS) -- --ignored --nocapture reverse_copy::
 
 adaptation: build ## Let four recurrent networks adapt to a source whose symbols changed: ten minutes
 	cargo test --workspace --test protocols $(CARGO_FLAGS) -- --ignored --nocapture below_two_nats

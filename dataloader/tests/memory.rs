@@ -1,5 +1,6 @@
 //! A build takes 64 MiB a worker at most, however large the input.
 
+#[path = "all/scratch/mod.rs"]
 mod scratch;
 
 use std::fs::{self, File};

@@ -1,6 +1,6 @@
 //! The CPU proof of each row T of docs/book/src/contributing/rows.md, what Transformer-XL can do: tests say which. Where a row is
 //! also arithmetic of its own, more of its tests stand beside that: T22 and T23 in `trainer/protocols/src/recl.rs`, T25 in
-//! `trainer/decode/src/` and `trainer/families/tests/writing.rs`, T26 in `trainer/families/tests/cost/` and `reports.rs`, T24 in `sweep.rs`.
+//! `trainer/decode/src/` and `trainer/families/tests/all/writing.rs`, T26 in `trainer/families/tests/all/cost/` and `reports.rs`, T24 in `sweep.rs`.
 
 mod copying;
 mod data;

@@ -1,5 +1,5 @@
 //! Rows A1 to A5, A7 to A13, A16 and A17 of two-tailed averaging, and what averages owe to a training loop. Row A6, ranks
-//! that find different losses, is in `trainer/families/tests/engine/averages.rs`, A14, the grid on a language model, in `trainer/tests/protocols/`, and there too A4,
+//! that find different losses, is in `trainer/families/tests/all/engine/averages.rs`, A14, the grid on a language model, in `trainer/tests/protocols/`, and there too A4,
 //! A6 and A7 on whole runs: evaluations that leave no trace, and averages on several ranks.
 
 mod awd;

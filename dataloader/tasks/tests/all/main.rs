@@ -1,0 +1,11 @@
+//! Tests of tasks.
+
+mod choice;
+mod glue;
+mod packed;
+mod ranking;
+mod scratch;
+mod squad;
+mod text;
+mod unlabelled;
+mod words;

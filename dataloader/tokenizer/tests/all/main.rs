@@ -1,0 +1,14 @@
+//! Tests of tokenizers.
+
+mod added_tokens;
+mod cuts;
+mod detokenize;
+mod growth;
+mod offsets;
+mod patterns;
+mod scratch;
+mod spiece;
+mod text_stream;
+mod tokenizers;
+mod vocabularies;
+mod xlnet_tokens;
