@@ -131,6 +131,135 @@ fn a_task_is_learnt_answered_and_published() {
     assert!(both["scores"][0]["metrics"][0]["value"].as_f64().unwrap() > 0.9);
 }
 
+/// `segue predict` on the model in `run`.
+fn predict(place: &Workplace, run: &str, input: &str, more: &[&str]) -> Command {
+    let (run, input) = (place.text(run), if input == "-" { "-".into() } else { place.text(input) });
+    alone(&[&["predict", &run, "--input", &input], more].concat())
+}
+
+/// The rows of a CSV file without quotes, from the second column on. The first has the line.
+fn answers(csv: &[u8]) -> Vec<Vec<String>> {
+    let text = String::from_utf8(csv.to_vec()).unwrap();
+    text.lines().skip(1).map(|line| line.split(',').skip(1).map(String::from).collect()).collect()
+}
+
+/// Rows of a task's file, lines of their text and objects with it, asked about one by one, have the answers of the task.
+#[test]
+fn texts_from_anywhere_are_answered_as_those_of_the_task_are() {
+    let place = Workplace::new();
+    succeed(alone(&place.finetune("run", &["task.epochs=3"])));
+    let dev = fs::read_to_string(place.path("sst2/dev.tsv")).unwrap();
+    let rows: Vec<(&str, &str)> = dev.lines().skip(1).map(|line| line.split_once('\t').unwrap()).collect();
+    let lines: String = rows.iter().map(|(text, _)| format!("{text}\n")).collect();
+    let objects: String = rows.iter().map(|(text, _)| format!("{}\n", json!({ "text": text }))).collect();
+    write(&place, "lines.txt", &lines);
+    write(&place, "objects.jsonl", &objects);
+    let csv = place.text("answers.csv");
+    let output = finish(predict(&place, "run", "sst2/dev.tsv", &["--csv", &csv]));
+    let said = stderr(&output);
+    assert!(output.status.success() && said.contains("text from `sentence`; not read: `label`"), "{said}");
+    let of_rows = answers(&fs::read(&csv).unwrap());
+    fail(predict(&place, "run", "sst2/dev.tsv", &["--csv", &csv]), 73, &["answers.csv", "--force"]);
+
+    // The labels that the run has written down, and the loss that it has measured.
+    let predictions = fs::read_to_string(place.path("run/predictions/sst2-dev.tsv")).unwrap();
+    let labels: Vec<&str> =
+        predictions.lines().skip(1).map(|line| line.split('\t').nth(1).unwrap()).collect();
+    assert!(["0", "1"].iter().all(|label| labels.contains(label)), "it answers nothing but {}", labels[0]);
+    assert_eq!(of_rows.iter().map(|row| row[0].as_str()).collect::<Vec<_>>(), labels);
+    let of_gold = |(row, (_, gold)): (&Vec<String>, &(&str, &str))| {
+        row[1 + gold.parse::<usize>().unwrap()].parse::<f64>().unwrap()
+    };
+    let surprise: f64 = of_rows.iter().zip(&rows).map(of_gold).map(|p| -p.ln()).sum();
+    let loss = json_at(&place.path("run/predictions/scores.json"))[0]["loss"].as_f64().unwrap();
+    // Probabilities are written in single precision.
+    assert!((surprise / rows.len() as f64 - loss).abs() < 1e-6, "{surprise} {loss}");
+
+    // The same texts are the same groups, to the last bit.
+    let of_lines = finish(predict(&place, "run", "lines.txt", &[]));
+    assert_eq!(answers(&of_lines.stdout), of_rows);
+    let mut of_stdin = predict(&place, "run", "-", &["--format", "jsonl"]);
+    of_stdin.stdin(fs::File::open(place.path("objects.jsonl")).unwrap());
+    assert_eq!(answers(&of_stdin.output().unwrap().stdout), of_rows);
+    let found = succeed(predict(&place, "run", "objects.jsonl", &["--json", "--micro-batch", "7"]));
+    assert_eq!(
+        (&found["task"], &found["labels"], &found["segment"]),
+        (&json!("sst2"), &json!(["0", "1"]), &json!(32))
+    );
+    for (row, answer) in of_rows.iter().zip(found["predictions"].as_array().unwrap()) {
+        assert_eq!(answer["label"], row[0].as_str());
+        // Groups of another size are other products.
+        let p = row[1].parse::<f64>().unwrap();
+        assert!((answer["probabilities"]["0"].as_f64().unwrap() - p).abs() < 1e-5, "{answer} {row:?}");
+    }
+    what_cannot_be_answered_whole_is_told(&place);
+}
+
+/// Texts that are blank or too long keep their lines, and what is no text for the model in `run` is refused.
+fn what_cannot_be_answered_whole_is_told(place: &Workplace) {
+    write(place, "lines.txt", &format!("past memory\n\n{}\n", "the past is carried on ".repeat(9)));
+    let output = finish(predict(place, "run", "lines.txt", &["--top-k", "1"]));
+    let rows = answers(&output.stdout);
+    assert_eq!((rows.len(), rows[0].len(), &rows[1]), (3, 2, &vec![String::new(); 2]));
+    for part in [
+        "blank, and not answered: 1 of 3 texts (line 2)",
+        "longer than 32 tokens (--segment): 1 of 3 texts (line 3)",
+    ] {
+        assert!(stderr(&output).contains(part), "{}", stderr(&output));
+    }
+    let found = succeed(predict(place, "run", "lines.txt", &["--json", "--segment", "200"]));
+    assert_eq!((&found["blank"], &found["cut"]), (&json!([2]), &json!([])));
+    assert_eq!(found["predictions"][1], json!({ "line": 2, "label": null }));
+    let refused = |run: &str, more: &[&str], code, words: &[&str]| {
+        fail(predict(place, run, "lines.txt", more), code, words);
+    };
+    refused("encoder", &[], 78, &["names no task", "segue finetune"]);
+    refused("run", &["--task", "rte"], 64, &["no head for `rte`", "sst2"]);
+    refused("run", &["--nodes", "n.txt"], 64, &["--nodes is of planetoid models", "holds a xlnet model"]);
+    refused("run", &["--format", "xml"], 64, &["unknown format `xml`", "jsonl"]);
+    fail(predict(place, "run", "nothing.txt", &[]), 66, &["nothing.txt is missing"]);
+    fail(alone(&["predict", &place.text("run")]), 64, &["no text to answer", "--input -"]);
+}
+
+/// Of a Transformer-XL, which reads from left to right.
+#[test]
+fn numbers_of_texts_and_labels_of_words_are_those_of_the_task() {
+    let place = Workplace::new();
+    let _ = place.finetune("unused", &[]);
+    let pairs = format!("data.corpus={}", place.text("pairs"));
+    succeed(alone(&place.pretrain("memory", &["train.steps=1", "eval.every=0", &pairs])));
+    let rows: String = (0..16).map(|i| format!("past {} model\t{}\n", "on ".repeat(i % 5), i % 4)).collect();
+    let words: String = (0..12).map(|i| format!("memory B-X\nreads{} O\n\n", i % 3)).collect();
+    for (path, text) in [("numbers/train.tsv", &rows), ("numbers/dev.tsv", &rows)] {
+        write(&place, path, &format!("text\tscore\n{text}"));
+    }
+    for name in ["words/train.txt", "words/dev.txt"] {
+        write(&place, name, &words);
+    }
+    let on = |run: &str, task: &str, data: &str| {
+        let mut args = on_task(&place, run, task, data, &["task.epochs=1"]);
+        args[5] = place.text("memory");
+        succeed(alone(&args));
+    };
+    on("numbers-run", "text-regression", "numbers");
+    let written = fs::read_to_string(place.path("numbers-run/predictions/text-regression-dev.tsv")).unwrap();
+    let written =
+        written.lines().skip(1).map(|line| line.split('\t').nth(1).unwrap().parse::<f64>().unwrap());
+    let found = answers(&finish(predict(&place, "numbers-run", "numbers/dev.tsv", &[])).stdout);
+    let found = found.iter().map(|row| f64::from(row[0].parse::<f32>().unwrap()));
+    assert!(found.eq(written), "numbers differ");
+
+    on("words-run", "conll", "words");
+    let written = fs::read_to_string(place.path("words-run/predictions/conll-dev.tsv")).unwrap();
+    let lines: String = (0..12).map(|i| format!("memory reads{}\n", i % 3)).collect();
+    write(&place, "words.txt", &lines);
+    let found = answers(&finish(predict(&place, "words-run", "words.txt", &[])).stdout);
+    let found: Vec<[&str; 2]> = found.iter().map(|row| [row[1].as_str(), &row[2]]).collect();
+    let cells =
+        written.lines().filter(|line| !line.is_empty()).map(|line| line.split(' ').collect::<Vec<_>>());
+    assert_eq!(found, cells.map(|cells| [cells[0], cells[2]]).collect::<Vec<_>>());
+}
+
 /// Row X27.
 #[test]
 fn several_seeds_and_several_tasks() {
@@ -230,6 +359,37 @@ fn options_and_spans_go_from_files_to_files() {
     for name in ["predictions.json", "nbest_predictions.json", "null_odds.json"] {
         assert_eq!(json_at(&folder.join(name)).as_object().unwrap().len(), 18, "{name}");
     }
+    // The same questions outside any file of SQuAD.
+    let dev: Value = serde_json::from_str(&questions(9)).unwrap();
+    let paragraphs = dev["data"][0]["paragraphs"].as_array().unwrap();
+    let asked = |paragraph: &Value| {
+        let of =
+            |question: &Value| json!({ "question": question["question"], "context": paragraph["context"] });
+        paragraph["qas"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|question| format!("{}\n", of(question)))
+            .collect::<String>()
+    };
+    write(&place, "asked.jsonl", &paragraphs.iter().map(asked).collect::<String>());
+    let found = succeed(predict(&place, "squad-run", "asked.jsonl", &["--json", "--top-k", "2"]));
+    let ids = paragraphs
+        .iter()
+        .flat_map(|paragraph| paragraph["qas"].as_array().unwrap())
+        .map(|asked| &asked["id"]);
+    let [written, odds] = ["predictions.json", "null_odds.json"].map(|name| json_at(&folder.join(name)));
+    for (answer, id) in found["predictions"].as_array().unwrap().iter().zip(ids) {
+        let id = id.as_str().unwrap();
+        assert_eq!((&answer["answer"], &answer["null_odds"]), (&written[id], &odds[id]), "{id}");
+        assert_eq!(answer["top"][0]["answer"], written[id]);
+    }
+    fail(predict(&place, "squad-run", "train.txt", &[]), 64, &["single texts", "`question` and `context`"]);
+    fail(
+        predict(&place, "dream-run", "asked.jsonl", &[]),
+        78,
+        &["chooses among options", "--predict --task dream"],
+    );
 }
 
 #[test]

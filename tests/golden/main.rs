@@ -15,6 +15,7 @@ use kernels::{AVX2, AVX512, Kernels};
 use record::Record;
 use runs::Run;
 use scene::Scene;
+use segue_tests::repeats;
 
 /// Numbers of ranks that every golden file is held against.
 const RANKS: [usize; 3] = [1, 2, 4];

@@ -75,18 +75,10 @@ impl Columns {
     /// The columns of the table that others are read like.
     pub(super) fn find(table: &Table, finding: &Finding<'_>) -> Result<Columns, DataError> {
         let task = finding.task;
-        let named = |key: &str, value: &str| match value {
-            "" => Ok(None),
-            value => place(table, key, value).map(Some),
-        };
-        let pair = match (task.text.as_str(), task.second_text.as_str()) {
-            ("", "") if !finding.all_text => usual_pair(table),
-            _ => None,
-        };
-        let second = named("task.second_text", &task.second_text)?.or(pair.map(|(_, second)| second));
-        let text = named("task.text", &task.text)?.or(pair.map(|(first, _)| first));
+        let keys = [("task.text", task.text.as_str()), ("task.second_text", &task.second_text)];
+        let (text, second) = text_and_second(table, keys, finding.all_text)?;
         let taken: Vec<usize> = text.into_iter().chain(second).collect();
-        let label = match named("task.label", &task.label)? {
+        let label = match named(table, ("task.label", &task.label))? {
             Some(place) => place,
             None => usual(table, LABEL_NAMES)
                 .or_else(|| label_by_content(table, finding, &taken))
@@ -94,21 +86,39 @@ impl Columns {
                     table.bad(table.rows[0].line, "there is no column for the label\nhint: set task.label")
                 })?,
         };
-        let free: Vec<usize> =
-            (0..table.width).filter(|place| *place != label && Some(*place) != second).collect();
-        let text = match text {
-            Some(place) => vec![place],
-            None if finding.all_text => free,
-            None => usual(table, TEXT_NAMES)
-                .filter(|place| free.contains(place))
-                .or_else(|| longest(table, &free))
-                .into_iter()
-                .collect(),
-        };
+        let text = text_columns(table, text, second, Some(label), finding.all_text);
         if text.is_empty() {
             return Err(table.bad(table.rows[0].line, "there is no column for the text\nhint: set task.text"));
         }
         Ok(Columns { text, second, label: Some(label) })
+    }
+
+    /// The columns of texts in a table that is read without its labels, whether it has them or not. `keys`: what names the text and the second
+    /// one, and the names; those of `finding` do not count.
+    pub(super) fn find_texts(
+        table: &Table,
+        keys: [(&str, &str); 2],
+        finding: &Finding<'_>,
+    ) -> Result<Columns, DataError> {
+        let (text, second) = text_and_second(table, keys, finding.all_text)?;
+        let taken: Vec<usize> = text.into_iter().chain(second).collect();
+        let is_label = |place: &usize| match finding.labels {
+            Some(labels) => table.rows.iter().all(|row| labels.number(row.cells[*place].trim()).is_ok()),
+            None => false,
+        };
+        let by_content = || label_by_content(table, finding, &taken).filter(is_label);
+        let label = usual(table, LABEL_NAMES).or_else(by_content);
+        let text = text_columns(table, text, second, label, finding.all_text);
+        if text.is_empty() {
+            let why = format!("there is no column for the text\nhint: name it by {}", keys[0].0);
+            return Err(table.bad(table.rows[0].line, why));
+        }
+        Ok(Columns { text, second, label: None })
+    }
+
+    /// Whether the table has columns of these names, or numbers.
+    pub(super) fn are_in(table: &Table, names: &[&str]) -> bool {
+        names.iter().all(|name| place(table, "", name).is_ok())
     }
 
     /// Which columns of the table are read as what, and which are not read: in words.
@@ -168,6 +178,50 @@ impl Columns {
             second: self.second.as_ref().map(shifted),
             label: None,
         })
+    }
+}
+
+/// The columns of the text and the second text, as far as `keys` name them or, where they name none, the header has two names that go together.
+fn text_and_second(
+    table: &Table,
+    keys: [(&str, &str); 2],
+    all_text: bool,
+) -> Result<(Option<usize>, Option<usize>), DataError> {
+    let [text, second] = keys;
+    match (text.1, second.1) {
+        ("", "") if all_text => Ok((None, None)),
+        ("", "") => Ok(usual_pair(table).unzip()),
+        _ => Ok((named(table, text)?, named(table, second)?)),
+    }
+}
+
+/// The columns of the text beside those of the second text and the label: the one that is named, all where `all_text`, else that with a usual name or
+/// the most text.
+fn text_columns(
+    table: &Table,
+    named: Option<usize>,
+    second: Option<usize>,
+    label: Option<usize>,
+    all_text: bool,
+) -> Vec<usize> {
+    let is_free = |place: &usize| Some(*place) != label && Some(*place) != second;
+    let free: Vec<usize> = (0..table.width).filter(is_free).collect();
+    match named {
+        Some(place) => vec![place],
+        None if all_text => free,
+        None => usual(table, TEXT_NAMES)
+            .filter(|place| free.contains(place))
+            .or_else(|| longest(table, &free))
+            .into_iter()
+            .collect(),
+    }
+}
+
+/// The column that a key names; none where it names none.
+fn named(table: &Table, (key, value): (&str, &str)) -> Result<Option<usize>, DataError> {
+    match value {
+        "" => Ok(None),
+        value => place(table, key, value).map(Some),
     }
 }
 

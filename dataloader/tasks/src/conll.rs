@@ -11,7 +11,7 @@ use segue_tokenizer::{Encoder, Tokenizer, TokenizerKind};
 use super::data::{Records, Split, TaggedSentence, TaskData};
 use super::example::{Example, Kind, Sequence, Target};
 use super::gold::{common_mark, mark_note};
-use super::labels::{Labels, is_ignored, is_mark, listed, no_label, unscored};
+use super::labels::{Labels, is_ignored, is_mark, listed_lines, no_label, unscored};
 use super::open::{Request, first_there, nothing_read};
 use super::rows::encode_all;
 use super::sieve::{Role, Sieve};
@@ -199,7 +199,7 @@ fn note_ignored(words: &[usize], unlearnt: &[u64], sieve: &mut Sieve) {
     }
     if !unlearnt.is_empty() {
         let count = counted(unlearnt.len(), "sentence");
-        sieve.note(format!("every word marked -100, not learnt from: {count} ({})", listed(unlearnt)));
+        sieve.note(format!("every word marked -100, not learnt from: {count} ({})", listed_lines(unlearnt)));
     }
 }
 
@@ -351,9 +351,22 @@ fn encode(
     Ok((sequence, positions, lost))
 }
 
+/// Words without labels as a sequence, where in it each begins, and whether some lie behind its end. `marks_words`: of the tokenizer.
+pub(super) fn encode_words(
+    request: &Request<'_>,
+    encoder: &mut Encoder<'_>,
+    words: Vec<String>,
+    marks_words: bool,
+) -> Result<(Sequence, TaggedSentence, bool), String> {
+    let sentence = Sentence { line: 0, words, labels: Vec::new() };
+    let (sequence, positions, lost) = encode(request, encoder, &sentence, marks_words)?;
+    let Sentence { words, .. } = sentence;
+    Ok((sequence, TaggedSentence { words, gold: Vec::new(), positions }, !lost.cut.is_empty()))
+}
+
 /// Whether a tokenizer marks the beginning (or end) of every text as that of a word, as SentencePiece does with its dummy prefix:
 /// a blank before a word is one mark too many then, and a piece of its own. The others, as GPT-2's, take the blank for the mark.
-fn marks_words(tokenizer: &Tokenizer) -> bool {
+pub(super) fn marks_words(tokenizer: &Tokenizer) -> bool {
     let mut ids = Vec::new();
     let encoded = tokenizer.encoder().encode(PROBE, &mut ids).is_ok();
     let mut pieces = ids.iter().filter_map(|id| tokenizer.token(*id));

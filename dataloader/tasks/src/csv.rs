@@ -98,8 +98,9 @@ impl<'a> Iterator for CsvRecords<'a> {
             };
             self.at = end + 1;
             self.line += 1 + memchr::memchr_iter(b'\n', &self.bytes[begin..end]).count() as u64;
-            let blank = matches!(&result, Ok(fields) if fields.len() == 1 && fields[0].is_empty());
-            if !blank {
+            // An empty field in quotes is one.
+            let is_blank = matches!(&self.bytes[begin..end], b"" | b"\r");
+            if !is_blank {
                 return Some((line, result));
             }
         }

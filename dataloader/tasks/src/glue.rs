@@ -207,11 +207,39 @@ enum Labelled {
 }
 
 pub(super) fn open(request: &Request<'_>) -> Result<TaskData, DataError> {
-    let glue = GLUE.iter().find(|glue| glue.name == request.name());
-    glue.ok_or_else(|| DataError::Usage(format!("`{}` is not a task of GLUE", request.name())))?.open(request)
+    named(request.name())
+        .ok_or_else(|| DataError::Usage(format!("`{}` is not a task of GLUE", request.name())))?
+        .open(request)
+}
+
+/// Whether the rows of a task of GLUE are pairs of texts; none where it is no task of GLUE.
+pub(super) fn has_pairs(name: &str) -> Option<bool> {
+    named(name).map(|glue| glue.second.is_some())
+}
+
+/// Whether a line names a column of texts as the task's files do.
+pub(super) fn is_header(name: &str, cells: &[String]) -> bool {
+    named(name).is_some_and(|glue| glue.is_header(cells))
+}
+
+/// The columns of the text and the second text in a table like the task's files: with their header, or without one as wide as they are.
+pub(super) fn text_columns(name: &str, table: &Table) -> Option<(usize, Option<usize>)> {
+    let glue = named(name).filter(|glue| table.header.is_some() || glue.widths.contains(&table.width))?;
+    let second = glue.second.as_ref().map(|column| column.place(table).ok());
+    // A task of pairs is not asked about a text alone for want of a name.
+    let second = second.map_or(Some(None), |place| place.map(Some))?;
+    Some((glue.first.place(table).ok()?, second))
+}
+
+fn named(name: &str) -> Option<&'static Glue> {
+    GLUE.iter().find(|glue| glue.name == name)
 }
 
 impl Glue {
+    fn is_header(&self, cells: &[String]) -> bool {
+        self.first.0.iter().any(|name| cells.iter().any(|cell| cell == name))
+    }
+
     fn open(&self, request: &Request<'_>) -> Result<TaskData, DataError> {
         let competing = self.competing(request)?;
         let labels = self.labels(request);
@@ -306,8 +334,7 @@ impl Glue {
         labelled: Labelled,
     ) -> Result<Split, DataError> {
         let mut sieve = request.sieve_of(part.name);
-        let header = |cells: &[String]| self.first.0.iter().any(|name| cells.iter().any(|cell| cell == name));
-        let mut table = Table::read(&path, header, &mut sieve)?;
+        let mut table = Table::read(&path, |cells| self.is_header(cells), &mut sieve)?;
         self.check_width(&table, labelled)?;
         let asked = self.asked(&table, labels, labelled, &mut sieve)?;
         table.rows = Vec::new();

@@ -43,13 +43,13 @@ pub(super) fn unscored(what: &str, lacks: &str, lines: &[u64], all: usize) -> Op
     let which = match lines.len() {
         0 => return None,
         count if count == all => counted(all, what),
-        count => format!("{count} of {} ({})", counted(all, what), listed(lines)),
+        count => format!("{count} of {} ({})", counted(all, what), listed_lines(lines)),
     };
     Some(format!("without {lacks}, answered and not scored: {which}"))
 }
 
 /// `line 3`, or `lines 3, 5, 8, ..`.
-pub(super) fn listed(lines: &[u64]) -> String {
+pub fn listed_lines(lines: &[u64]) -> String {
     let more = if lines.len() > LINES { ", .." } else { "" };
     let first = lines.iter().take(LINES).map(u64::to_string).collect::<Vec<_>>().join(", ");
     format!("{} {first}{more}", if lines.len() == 1 { "line" } else { "lines" })
@@ -127,7 +127,7 @@ impl Labels {
              where it is a class, list it too",
             known.in_words(),
             counted(lines.len(), "time"),
-            listed(&lines)
+            listed_lines(&lines)
         );
         Err((first, why))
     }

@@ -11,6 +11,11 @@ use segue_publish::read_regular;
 /// What a file holds: that of a `.gz` or `.zst` decompressed, that of Parquet and Arrow as JSON lines.
 pub(super) fn read_unpacked(path: &Path) -> Result<Vec<u8>, DataError> {
     let bytes = read_regular(path).map_err(|e| DataError::read(path, e))?;
+    unpacked(path, bytes)
+}
+
+/// The same of the `bytes` of a file of that name.
+pub(super) fn unpacked(path: &Path, bytes: Vec<u8>) -> Result<Vec<u8>, DataError> {
     if Format::of(path).is_some() {
         return table_lines(path, bytes);
     }

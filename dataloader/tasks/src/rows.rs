@@ -8,6 +8,7 @@ use super::data::{Records, Row, Split};
 use super::example::{Example, Sequence, Target};
 use super::open::Request;
 use super::sieve::Sieve;
+use super::template::Template;
 
 /// A row of a table as a task asks it: one text or two, and what is right.
 #[derive(Debug, Clone, PartialEq)]
@@ -73,11 +74,16 @@ pub(super) fn encode_each(
 fn sequence(request: &Request<'_>, encoder: &mut Encoder<'_>, asked: &Asked) -> (Sequence, Option<String>) {
     let mut wrong = None;
     let first = ids_or_none(encoder, &asked.first, &mut wrong);
-    let sequence = match &asked.second {
-        None => request.template.single(&first),
-        Some(second) => request.template.pair(&first, &ids_or_none(encoder, second, &mut wrong)),
-    };
-    (sequence, wrong)
+    let second = asked.second.as_ref().map(|second| ids_or_none(encoder, second, &mut wrong));
+    (lay_out(&request.template, &first, second.as_deref()), wrong)
+}
+
+/// The sequence of a text, or of two.
+pub(super) fn lay_out(template: &Template, first: &[u32], second: Option<&[u32]>) -> Sequence {
+    match second {
+        None => template.single(first),
+        Some(second) => template.pair(first, second),
+    }
 }
 
 /// Ids of a text, or none and the first thing that is wrong.

@@ -35,6 +35,8 @@ const SPARE: &str = "correct it, or have it answered and scored as it stands wit
 pub(crate) struct Sieve {
     skip_bad: bool,
     role: Role,
+    /// What to do about a line that cannot be used, where the error has no better advice.
+    advice: Option<&'static str>,
     skipped: Skipped,
     /// Records that stay though something of them cannot be used, and what is wrong with the first.
     spared: (u64, String),
@@ -43,7 +45,8 @@ pub(crate) struct Sieve {
 impl Sieve {
     /// Of records that are learnt from, or that are no records of a split.
     pub(crate) fn new(skip_bad: bool) -> Sieve {
-        Sieve { skip_bad, role: Role::Learnt, skipped: Skipped::default(), spared: (0, String::new()) }
+        let (skipped, spared) = (Skipped::default(), (0, String::new()));
+        Sieve { skip_bad, role: Role::Learnt, advice: Some(SKIP), skipped, spared }
     }
 
     /// Of the records of a split.
@@ -56,6 +59,11 @@ impl Sieve {
         Sieve { role, ..Sieve::new(skip_bad) }
     }
 
+    /// Of texts that are asked about outside any task: there is no key to skip them by.
+    pub(crate) fn of_inputs() -> Sieve {
+        Sieve { role: Role::Answered, advice: None, ..Sieve::new(false) }
+    }
+
     /// What the records are for.
     pub(crate) fn role(&self) -> Role {
         self.role
@@ -64,7 +72,10 @@ impl Sieve {
     /// Gives the error back, or counts it.
     pub(crate) fn refuse(&mut self, error: DataError) -> Result<(), DataError> {
         if !self.skip_bad {
-            return Err(error.advised(SKIP));
+            return Err(match self.advice {
+                Some(advice) => error.advised(advice),
+                None => error,
+            });
         }
         self.skipped.count += 1;
         if self.skipped.first.len() < TOLD {

@@ -26,7 +26,7 @@ pub(super) enum Format {
 }
 
 impl Format {
-    fn of(path: &Path) -> Format {
+    pub(super) fn of(path: &Path) -> Format {
         match extension(path) {
             Some("csv") => Format::Csv,
             Some("json" | "jsonl" | "ndjson") => Format::JsonLines,
@@ -74,8 +74,19 @@ impl Table {
         is_header: impl Fn(&[String]) -> bool,
         sieve: &mut Sieve,
     ) -> Result<Table, DataError> {
+        Table::parse_as(Format::of(path), path, bytes, is_header, sieve)
+    }
+
+    /// [`Table::parse`] of a format that the name does not tell.
+    pub(super) fn parse_as(
+        format: Format,
+        path: &Path,
+        bytes: &[u8],
+        is_header: impl Fn(&[String]) -> bool,
+        sieve: &mut Sieve,
+    ) -> Result<Table, DataError> {
         let fingerprint = blake3::hash(bytes).to_hex().to_string();
-        let (format, text) = (Format::of(path), without_mark(bytes));
+        let text = without_mark(bytes);
         if text.trim_ascii().is_empty() {
             return Err(DataError::line(path, 1, "the file is empty"));
         }
@@ -135,7 +146,7 @@ pub(super) fn lines<'a>(
     Ok(lines)
 }
 
-fn utf8<'a>(path: &Path, line: u64, bytes: &'a [u8]) -> Result<&'a str, DataError> {
+pub(super) fn utf8<'a>(path: &Path, line: u64, bytes: &'a [u8]) -> Result<&'a str, DataError> {
     std::str::from_utf8(bytes).map_err(|e| {
         let why = format!(
             "it is not UTF-8 at byte {} of the text\nhint: convert the file to UTF-8",

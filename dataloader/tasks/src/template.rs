@@ -18,13 +18,16 @@ pub struct Template {
 }
 
 impl Template {
+    /// Fewest tokens that `longest` may be: those of a pair with its symbols and one token of text.
+    pub const SHORTEST: usize = 4;
+
     /// Sequences of at most `longest` tokens.
     pub fn new(tokenizer: &Tokenizer, longest: usize) -> Result<Self, DataError> {
         let symbol = |symbol: &'static str| {
             let missing = || DataError::NoSymbol { symbol, kind: tokenizer.kind().name() };
             tokenizer.sequence_symbol(symbol).map(|(_, id)| id).ok_or_else(missing)
         };
-        if longest < 4 {
+        if longest < Self::SHORTEST {
             return Err(DataError::Usage(format!(
                 "sequences of {longest} tokens have no room for text\nhint: raise train.segment"
             )));

@@ -8,7 +8,7 @@ use super::columns::{Columns, Finding, is_header};
 use super::data::{Split, TaskData};
 use super::example::{Kind, Target};
 use super::gold::{Gold, Told};
-use super::labels::{Labels, is_mark, is_missing, listed};
+use super::labels::{Labels, is_mark, is_missing, listed_lines};
 use super::open::{Request, first_there, named, nothing_read};
 use super::reviews;
 use super::rows::{Asked, encode_rows, split_of};
@@ -108,8 +108,28 @@ struct Reading<'a> {
     test: Option<PathBuf>,
 }
 
+impl Release {
+    fn named(name: &str) -> Option<&'static Release> {
+        RELEASES.iter().find(|release| release.name == name)
+    }
+
+    fn clean(&self, text: &str) -> String {
+        self.replaced.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
+    }
+}
+
+/// A text as a task reads it: of a release without its escapes, of any other task as it is.
+pub(super) fn clean(task: &str, text: &str) -> String {
+    Release::named(task).map_or_else(|| text.to_owned(), |release| release.clean(text))
+}
+
+/// The labels of a release whose texts have a title in a column of its own.
+pub(super) fn labels_beside_titles(task: &str) -> Option<Labels> {
+    Release::named(task).filter(|release| release.titles).map(|release| Labels::spelt(release.labels))
+}
+
 pub(super) fn open(request: &Request<'_>) -> Result<TaskData, DataError> {
-    let release = RELEASES.iter().find(|release| release.name == request.name());
+    let release = Release::named(request.name());
     let labels = match release {
         _ if !request.task.labels.is_empty() => Some(Labels::new(request.task.labels.clone())),
         Some(release) => Some(Labels::spelt(release.labels)),
@@ -296,8 +316,7 @@ impl<'a> Reading<'a> {
     }
 
     fn clean(&self, text: &str) -> String {
-        let replaced = self.release.map_or(&[][..], |release| release.replaced);
-        replaced.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
+        self.release.map_or_else(|| text.to_owned(), |release| release.clean(text))
     }
 }
 
@@ -316,7 +335,7 @@ fn note_marks<'a>(labels: impl Iterator<Item = (u64, &'a str)> + Clone, sieve: &
         sieve.note(format!(
             "{mark} is the only number below 0 ({}) and is {used}: leave these rows out of the file where it marks \
              what has no number",
-            listed(&lines)
+            listed_lines(&lines)
         ));
     }
 }

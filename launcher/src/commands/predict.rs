@@ -4,12 +4,13 @@ use std::path::PathBuf;
 
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use segue_collectives::local::Local;
-use segue_family::{Predicts, Trained};
+use segue_family::{Asked, Predicts, Trained};
 use serde_json::Value;
 
 use super::child::write_whole;
+use super::finetune::one_run;
 use super::print_text;
-use super::questions::{With, allow_outputs, ask};
+use super::questions::{With, allow_outputs, ask, refuse_options_of_others};
 use crate::failure::Failure;
 use crate::folder::Force;
 use crate::output::Output;
@@ -17,7 +18,7 @@ use crate::output::Output;
 /// Options of every model.
 #[derive(Debug, Args)]
 pub struct Common {
-    /// Run folder (its best model, else its newest valid checkpoint), or checkpoint.
+    /// Run folder (its best model, else its newest valid checkpoint), checkpoint, or model folder.
     model: PathBuf,
     /// CSV file to write, a prediction a line [default: to stdout].
     #[arg(long)]
@@ -33,12 +34,10 @@ pub struct PredictArgs(With<Common>);
 impl Args for PredictArgs {
     fn augment_args(command: Command) -> Command {
         let command = Common::augment_args(command);
-        let command = segue_families::with::<Predicts>().fold(command, |command, (_, Predicts(asked))| {
-            (asked.options)(command.next_help_heading(asked.about))
-        });
+        let command = questions()
+            .fold(command, |command, (_, asked)| (asked.options)(command.next_help_heading(asked.about)));
         let models: Vec<&str> = segue_families::with::<Predicts>().map(|(name, _)| name).collect();
-        let examples = segue_families::with::<Predicts>().map(|(_, Predicts(asked))| asked.example);
-        let examples = examples.collect::<Vec<_>>().join("\n");
+        let examples = questions().map(|(_, asked)| asked.example).collect::<Vec<_>>().join("\n");
         command.after_help(format!("Models that predict: {}.\n\nExamples:\n{examples}", models.join(", ")))
     }
 
@@ -58,6 +57,11 @@ impl FromArgMatches for PredictArgs {
     }
 }
 
+/// The question of each kind of models once, with those that it is asked of: families may share one, and its options are one command's.
+fn questions() -> impl Iterator<Item = (Vec<&'static str>, &'static Asked)> {
+    segue_families::shared::<Predicts>().into_iter().map(|(models, Predicts(asked))| (models, asked))
+}
+
 /// Predicts, and writes what was asked for.
 pub fn run(
     PredictArgs(With { own, given }): &PredictArgs,
@@ -66,11 +70,12 @@ pub fn run(
 ) -> Result<Value, Failure> {
     own.force.allow(own.csv.as_deref(), "--csv")?;
     // Which family answers is not known yet, and no option has two meanings.
-    segue_families::with::<Predicts>()
-        .try_for_each(|(_, Predicts(asked))| allow_outputs(asked, given, own.force))?;
+    questions().try_for_each(|(_, asked)| allow_outputs(asked, given, own.force))?;
     segue_kernels::libtorch::set_threads(1);
-    let model = Trained::open(&segue_families::MODELS, &own.model)?;
+    let model = Trained::open(&segue_families::MODELS, &one_run(&own.model, "")?)?;
     let Predicts(asked) = segue_families::need_of(&model)?;
+    let others = questions().filter(|(_, other)| !std::ptr::eq(*other, asked));
+    refuse_options_of_others(others, given, &model)?;
     let answer = ask(asked, model, given, &Local, out)?;
     match &own.csv {
         Some(path) => write_whole(path, &answer.text)?,

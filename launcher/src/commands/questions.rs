@@ -1,11 +1,12 @@
 //! Questions that families declare, as commands ask them.
 
-use clap::{ArgMatches, Args};
+use clap::parser::ValueSource::CommandLine;
+use clap::{Arg, ArgMatches, Args, Command};
 use segue_collectives::Communicator;
 use segue_engine::Watch;
 use segue_family::{Answer, Asked, Asker, Trained};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, USAGE};
 use crate::folder::Force;
 use crate::output::{Output, Unit};
 
@@ -29,6 +30,25 @@ impl<A: Args> With<A> {
 pub fn allow_outputs(asked: &Asked, given: &ArgMatches, force: Force) -> Result<(), Failure> {
     let outputs = (asked.outputs)(given)?;
     outputs.iter().try_for_each(|(path, option)| force.allow(path.as_path(), option))
+}
+
+/// Refuses options of questions that are asked of other models, each with their types: they would have no effect on this one.
+pub fn refuse_options_of_others<'a>(
+    others: impl Iterator<Item = (Vec<&'a str>, &'a Asked)>,
+    given: &ArgMatches,
+    model: &Trained,
+) -> Result<(), Failure> {
+    for (models, asked) in others {
+        let options = (asked.options)(Command::new(asked.name));
+        let is_given = |option: &&Arg| given.value_source(option.get_id().as_str()) == Some(CommandLine);
+        if let Some(name) = options.get_arguments().find(is_given).and_then(Arg::get_long) {
+            let (own, path) = (model.config.model_type(), model.path.display());
+            let message =
+                format!("--{name} is of {} models, and {path} holds a {own} model", models.join(" and "));
+            return Err(Failure::new(USAGE, format!("{message}\nhint: leave it out")));
+        }
+    }
+    Ok(())
 }
 
 /// Asks a model.

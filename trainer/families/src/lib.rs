@@ -49,6 +49,18 @@ pub fn with<T: Capability>() -> impl Iterator<Item = (&'static str, &'static T)>
     FAMILIES.iter().filter_map(|family| Some(((family.section)().name, family.capability()?)))
 }
 
+/// Each capability of that type once, with the families that have it: several may share one.
+pub fn shared<T: Capability>() -> Vec<(Vec<&'static str>, &'static T)> {
+    let mut found: Vec<(Vec<&str>, &T)> = Vec::new();
+    for (name, capability) in with::<T>() {
+        match found.iter_mut().find(|(_, known)| std::ptr::eq(*known, capability)) {
+            Some((names, _)) => names.push(name),
+            None => found.push((vec![name], capability)),
+        }
+    }
+    found
+}
+
 /// Advice for those who ask a family without a capability.
 fn those_with<T: Capability>() -> String {
     let names: Vec<&str> = with::<T>().map(|(name, _)| name).collect();

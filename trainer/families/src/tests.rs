@@ -8,7 +8,7 @@ use segue_collectives::simulated;
 use segue_configs::Models;
 use segue_decode::{Generator, Sampling};
 use segue_engine::Watch;
-use segue_family::{Asker, Evaluations, Trained, Writes};
+use segue_family::{Asker, Evaluations, Predicts, Trained, Writes};
 use segue_kernels::Compute;
 use tempfile::TempDir;
 
@@ -85,4 +85,11 @@ fn the_family_of_the_page_is_evaluated_and_writes() {
     let greedy = Sampling { temperature: 0.0, ..Sampling::ALL };
     let written: Vec<i64> = Generator::new(writer.decoder(1), &prompt, 8, greedy).take(4).collect();
     assert_eq!(writer.decode(&prompt, &written).whole, "6 12 24 48");
+}
+
+/// Options of a question stand on a command line once.
+#[test]
+fn families_that_share_a_question_are_asked_it_as_one() {
+    let models: Vec<Vec<&str>> = crate::shared::<Predicts>().into_iter().map(|(models, _)| models).collect();
+    assert_eq!(models, [vec!["transfo-xl", "xlnet", "lstm"], vec!["planetoid"]]);
 }

@@ -2,6 +2,7 @@
 
 mod choice;
 mod glue;
+mod inputs;
 mod packed;
 mod ranking;
 mod scratch;

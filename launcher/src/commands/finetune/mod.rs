@@ -11,8 +11,7 @@ use segue_collectives::Communicator;
 use segue_configs::{Config, Loaded, check_unique, counted};
 use segue_engine::checkpoint::CHECKPOINTS;
 use segue_language::ModelFolder;
-use segue_publish::read_regular_text;
-use segue_task::TaskFolder;
+use segue_task::{TaskFolder, answering_layers};
 use segue_tasks::{Kind, TaskConfig, TaskData, TaskSplits};
 use segue_tokenizer::Tokenizer;
 use serde_json::{Value, json};
@@ -87,7 +86,7 @@ pub fn run(args: FinetuneArgs, json: bool, comm: &dyn Communicator, out: &Output
             "--model is not given\nhint: add --model DIR, a model folder, checkpoint or run to start from",
         ));
     };
-    let first = &one_run(first, args.all_checkpoints)?;
+    let first = &if args.all_checkpoints { first_run(first) } else { one_run(first, "--model ")? };
     // Opened once: a checkpoint is hashed whole, and may be as large as memory.
     match &args.output {
         Some(output) if args.predict => {
@@ -128,9 +127,7 @@ fn prepare(
 fn load(args: &FinetuneArgs, first: &Path, folder: &ModelFolder) -> Result<Loaded, Failure> {
     let mut base = vec![(segue_configs::finetuning_defaults(), "fine-tuning".to_string())];
     if args.predict {
-        base.extend(stored_length(folder));
-        // The best model of a run, and its checkpoints, lie below its record.
-        base.extend(first.ancestors().take(3).find_map(config_of_run));
+        base.extend(answering_layers(folder, first));
     }
     let mut model = folder.config.to_json();
     model["model_type"] = json!(folder.config.model_type());
@@ -170,44 +167,23 @@ fn runs_of_seeds(path: &Path) -> Vec<(u64, PathBuf)> {
     runs
 }
 
-/// The run that a model is taken from: where there is one for each of several seeds, one of them has to be named, except
-/// where all their checkpoints are scored.
-fn one_run(path: &Path, every_seed: bool) -> Result<PathBuf, Failure> {
+/// A run that a model is taken from: the first where there is one for each of several seeds.
+fn first_run(path: &Path) -> PathBuf {
+    runs_of_seeds(path).into_iter().next().map_or_else(|| path.into(), |(_, run)| run)
+}
+
+/// The run that a model is taken from: where there is one for each of several seeds, one of them has to be named. `option`: what is
+/// written before a path on the command line.
+pub fn one_run(path: &Path, option: &str) -> Result<PathBuf, Failure> {
     let runs = runs_of_seeds(path);
-    let Some((first, run)) = runs.first() else { return Ok(path.into()) };
-    if every_seed {
-        return Ok(run.clone());
-    }
+    let Some((first, _)) = runs.first() else { return Ok(path.into()) };
     let names: Vec<String> = runs.iter().map(|(seed, _)| format!("seed-{seed}")).collect();
     let message = format!(
-        "{path} holds a run for each of several seeds: {}\nhint: give one of them: --model {path}/seed-{first}",
+        "{path} holds a run for each of several seeds: {}\nhint: give one of them: {option}{path}/seed-{first}",
         names.join(", "),
         path = path.display()
     );
     Err(Failure::new(USAGE, message))
-}
-
-/// The longest sequence that a model folder says it was trained on.
-fn stored_length(folder: &ModelFolder) -> Option<(Value, String)> {
-    let file = folder.path.join("tokenizer_config.json");
-    let stored: Value = serde_json::from_str(&read_regular_text(&file).ok()?).ok()?;
-    // Packages write an enormous number where there is no limit.
-    let length = stored["model_max_length"].as_u64().filter(|length| (1..1 << 20).contains(length))?;
-    Some((json!({ "train": { "segment": length } }), file.display().to_string()))
-}
-
-/// The configuration that a run folder was fine-tuned with, but for its own places, its model and its device, which need not be there where it answers.
-fn config_of_run(path: &Path) -> Option<(Value, String)> {
-    let file = path.join("config.json");
-    let mut value: Value = serde_json::from_str(&read_regular_text(&file).ok()?).ok()?;
-    value["task"]["name"].as_str().filter(|name| !name.is_empty())?;
-    for section in ["run", "model"] {
-        value.as_object_mut()?.remove(section);
-    }
-    if let Some(train) = value.get_mut("train").and_then(Value::as_object_mut) {
-        train.remove("device");
-    }
-    Some((value, file.display().to_string()))
 }
 
 /// Reads the tasks that the configuration names.
@@ -255,20 +231,4 @@ fn open_tasks(
         }
     }
     Ok(tasks)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_run_answers_on_the_processor_whatever_it_was_trained_on() {
-        let run = tempfile::tempdir().unwrap();
-        let stored = json!({
-            "run": { "dir": "elsewhere" }, "model": {}, "task": { "name": "sst2" }, "train": { "device": "cuda", "seed": 3 },
-        });
-        std::fs::write(run.path().join("config.json"), stored.to_string()).unwrap();
-        let (base, _) = config_of_run(run.path()).unwrap();
-        assert_eq!(base, json!({ "task": { "name": "sst2" }, "train": { "seed": 3 } }));
-    }
 }

@@ -40,6 +40,7 @@ pub static FAMILY: Entry = Entry {
         &Encoders(&Recurrent),
         &Names(&Recurrent),
         &segue_language::WRITES,
+        &segue_task::PREDICTS,
         &Parity(compare),
     ],
 };

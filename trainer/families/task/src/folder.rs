@@ -7,6 +7,7 @@ use std::path::Path;
 use segue_configs::Models;
 use segue_engine::checkpoint::{Contents, WEIGHTS, read_error, read_tensors};
 use segue_engine::fill;
+use segue_family::Trained;
 use segue_kernels::{Parameters, TrainError};
 use segue_language::{ModelFolder, as_stored, encoders, read_finite, take_weights};
 use segue_publish::read_regular_text;
@@ -28,7 +29,13 @@ pub struct TaskFolder {
 impl TaskFolder {
     /// Opens a fine-tuned model folder, the best of a run, or its newest checkpoint where there is no best.
     pub fn open(models: &'static Models, path: &Path) -> Result<Self, TrainError> {
-        let folder = ModelFolder::open(models, path)?;
+        Self::of(Trained::open(models, path)?)
+    }
+
+    /// The fine-tuned model that a folder holds.
+    pub fn of(trained: Trained) -> Result<Self, TrainError> {
+        let folder = ModelFolder::of(trained)?;
+        let models = folder.models;
         let config = read_json(&folder.path.join("config.json"))?;
         let other = |what| TrainError::OtherModel { path: folder.path.clone(), what };
         let heads = heads_of(models, &config).map_err(other)?;

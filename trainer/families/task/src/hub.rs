@@ -30,7 +30,8 @@ const KINDS: [(Kind, &str, &str); 6] = [
     (Kind::Ranking, "ranking", ""),
 ];
 
-fn name(kind: Kind) -> &'static str {
+/// What a kind of head is called.
+pub fn kind_name(kind: Kind) -> &'static str {
     KINDS.iter().find(|(known, ..)| *known == kind).map_or("", |(_, name, _)| name)
 }
 
@@ -40,7 +41,7 @@ fn name(kind: Kind) -> &'static str {
 pub fn hugging_face_config(model: &ModelConfig, heads: &[HeadSpec]) -> Value {
     let mut config = segue_language::hugging_face_config(model);
     let described = heads.iter().map(|head| {
-        let (kind, summary) = (name(head.kind), head.summary);
+        let (kind, summary) = (kind_name(head.kind), head.summary);
         json!({ "task": head.task, "kind": kind, "labels": head.labels, "summary": summary })
     });
     config[HEADS] = described.collect();

@@ -1,6 +1,8 @@
 //! Fine-tuning (Yang 2019, §2.2.3): a pre-trained encoder, a head for each task, and what is made of answers.
 //! Tasks are read by [`segue_tasks`].
 
+mod answer_table;
+mod answering;
 mod answers;
 mod batch;
 mod card;
@@ -14,7 +16,9 @@ mod model;
 mod run;
 mod scoring;
 pub mod squad;
+mod text_answers;
 
+pub use answering::{answering_config, answering_layers};
 pub use answers::{answers, averaged};
 pub use card::{Circumstances, model_card};
 pub use competition::Competition;
@@ -25,3 +29,4 @@ pub use mixture::Mixture;
 pub use model::{HeadSpec, Scores, TaskModel};
 pub use run::{Finetuning, chosen_by, evaluate_split, heads, resolve_schedule};
 pub use scoring::{Answered, Metric, SplitScores, beats, check_measured, decide, score, write_answered};
+pub use text_answers::PREDICTS;

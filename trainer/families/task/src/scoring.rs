@@ -208,7 +208,7 @@ fn decide_row(kind: Kind, scores: &[f32]) -> Answer {
 }
 
 /// The first of the largest.
-fn argmax(scores: &[f32]) -> u32 {
+pub fn argmax(scores: &[f32]) -> u32 {
     let better = |best: usize, i: usize| if scores[i] > scores[best] { i } else { best };
     (0..scores.len()).reduce(better).unwrap_or(0) as u32
 }

@@ -43,6 +43,7 @@ pub static FAMILY: Entry = Entry {
         &Encoders(&TransformerXl),
         &Names(&TransformerXl),
         &segue_language::WRITES,
+        &segue_task::PREDICTS,
         &Parity(compare),
     ],
 };

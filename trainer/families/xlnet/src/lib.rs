@@ -49,6 +49,7 @@ pub static FAMILY: Entry = Entry {
         &Encoders(&XlnetFamily),
         &Names(&XlnetFamily),
         &segue_language::WRITES,
+        &segue_task::PREDICTS,
         &Parity(compare),
     ],
 };
