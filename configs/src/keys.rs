@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::ConfigError;
+use crate::{ConfigError, foreign};
 
 /// Names this similar (Jaro-Winkler, 0 to 1) are worth suggesting.
 const SIMILAR: f64 = 0.8;
@@ -54,6 +54,9 @@ pub(crate) fn flatten(value: &Value) -> Vec<(String, Value)> {
 
 /// The known key that is most like one that is not known, where one is like it.
 pub(crate) fn nearest(key: &str, known: &[String]) -> Option<String> {
+    if let Some(key) = foreign::key_of(key) {
+        return Some(key.into());
+    }
     let score = |candidate: &String| {
         // A right name in the wrong section is as good a hint as a near miss.
         let last = |k: &str| k.rsplit('.').next().map(str::to_string);

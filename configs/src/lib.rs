@@ -12,6 +12,7 @@ mod counted;
 mod error;
 mod eval;
 pub mod exit_code;
+pub mod foreign;
 mod idle;
 mod keys;
 mod large_batch;

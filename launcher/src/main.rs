@@ -8,11 +8,13 @@ mod live_ranks;
 mod memory;
 mod output;
 mod pulse;
+mod recipes;
 #[cfg(test)]
 mod reference;
 mod reporter;
 mod run_folder;
 mod session;
+mod slips;
 mod trace;
 mod training;
 
@@ -72,7 +74,7 @@ enum Command {
     Average(commands::average::AverageArgs),
     /// Write the log-probabilities that a model gives to token ids.
     Score(commands::score::ScoreArgs),
-    /// Predict with a trained model: the classes of the nodes of a graph, and a picture of their embeddings.
+    /// Predict with a trained model: answers of a fine-tuned one to texts; the classes of the nodes of a graph, and a picture of their embeddings.
     Predict(commands::predict::PredictArgs),
     /// Convert checkpoints from and to other programs with Transformer-XL, XLNet and recurrent language models.
     Convert(commands::convert::ConvertArgs),
@@ -80,6 +82,8 @@ enum Command {
     Inspect(commands::inspect::InspectArgs),
     /// Compare a model with reference numbers.
     Parity(commands::parity::ParityArgs),
+    /// List the recipes that come with the program: what each trains, and what a run of it takes.
+    Recipes(commands::recipes::RecipesArgs),
     /// Say how fast, how large, how long and how dear a run would be on a machine, and on more of them.
     Plan(commands::plan::PlanArgs),
     /// List the runs below a folder, and how far each is.
@@ -133,6 +137,7 @@ fn run(command: Command, json: bool, comm: &dyn Communicator, out: &Output) -> R
         Command::Convert(args) => commands::convert::run(args, out),
         Command::Inspect(args) => commands::inspect::run(args, out),
         Command::Parity(args) => commands::parity::run(args, out),
+        Command::Recipes(args) => commands::recipes::run(&args, out),
         Command::Plan(args) => commands::plan::run(&args, comm, out),
         Command::Runs(args) => commands::runs::run(&args, out),
         Command::Watch(args) => commands::watch::run(args, json, out),
@@ -163,7 +168,10 @@ fn command() -> u8 {
     rustix::process::umask(rustix::process::umask(Mode::empty()) | Mode::WOTH);
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => {
+        Err(mut error) => {
+            let words: Vec<String> =
+                std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+            slips::advise(&mut error, &words);
             // A closed stream cannot be told anything.
             let _ = error.print();
             return if error.use_stderr() { USAGE } else { 0 };

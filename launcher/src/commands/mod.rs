@@ -22,6 +22,7 @@ pub mod plan;
 pub mod predict;
 pub mod pretrain;
 mod questions;
+pub mod recipes;
 pub mod report;
 pub mod runs;
 pub mod score;

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::{at_least_one, dry_run, print_text};
 use crate::failure::{BAD_CONFIG, Failure, PREEMPTED};
 use crate::output::Output;
+use crate::recipes;
 use crate::training::{Place, Training, check_run_dir};
 
 /// Arguments of `segue pretrain`.
@@ -23,8 +24,8 @@ use crate::training::{Place, Training, check_run_dir};
     mpirun -n 4 segue pretrain --config my.toml train.lanes=64 optim.lr=1e-3\n  \
     segue pretrain --config configs/recipes/enwik8-base.toml --dry-run --ranks 2")]
 pub struct PretrainArgs {
-    /// Recipe, a TOML file [default: every key at its default].
-    #[arg(long)]
+    /// Recipe, a TOML file, or the name of one that comes with the program (`segue recipes`) [default: every key at its default].
+    #[arg(long, value_name = "FILE|NAME", value_parser = recipes::find)]
     config: Option<PathBuf>,
     /// Print the merged configuration as TOML, with the origin of each value, and exit.
     #[arg(long)]

@@ -15,6 +15,7 @@ use super::sizes::SizeArgs;
 use crate::commands::{DeviceArg, PrecisionArg, at_least_one, device_of_rank, positive, told_kernels};
 use crate::failure::{BAD_CONFIG, Failure};
 use crate::output::{Output, Unit};
+use crate::recipes;
 
 /// The models there are.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -58,7 +59,7 @@ pub struct StepArgs {
     #[arg(long, default_value_t = 85, value_parser = at_least_one)]
     predict: usize,
     /// Recipe whose model and shapes are timed in the place of the options above and below that name sizes.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE|NAME", value_parser = recipes::find)]
     config: Option<PathBuf>,
     /// Where to compute.
     #[arg(long, value_enum, default_value_t = DeviceArg::Cpu)]

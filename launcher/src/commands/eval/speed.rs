@@ -11,6 +11,7 @@ use crate::commands::{at_least_one, not_negative, open_model, some_length};
 use crate::failure::{BAD_CONFIG, CHECK_FAILED, Failure, USAGE};
 use crate::folder::{Force, ResultFolder};
 use crate::output::{Output, Unit};
+use crate::recipes;
 
 /// Seed of fresh weights: what they are does not matter for the time.
 const SEED: u64 = 1;
@@ -28,7 +29,7 @@ pub struct SpeedArgs {
     #[arg(long, conflicts_with_all = ["config", "overrides"])]
     model: Option<PathBuf>,
     /// Recipe of a model with random weights, instead of --model; needs `model.vocab_size`.
-    #[arg(long)]
+    #[arg(long, value_name = "FILE|NAME", value_parser = recipes::find)]
     config: Option<PathBuf>,
     /// Attention lengths.
     #[arg(long, value_delimiter = ',', default_value = "100,200,400,800", value_name = "N,..", value_parser = some_length)]

@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use super::print_text;
 use crate::failure::{BAD_CONFIG, Failure, NO_INPUT, USAGE, text_of};
 use crate::output::Output;
+use crate::recipes;
 
 /// Arguments of `segue finetune`.
 #[derive(Args)]
@@ -45,8 +46,8 @@ pub struct FinetuneArgs {
     /// Folder of the task's files, or the parent folder of several tasks': `task.data`.
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Recipe, a TOML file.
-    #[arg(long)]
+    /// Recipe, a TOML file, or the name of one that comes with the program (`segue recipes`).
+    #[arg(long, value_name = "FILE|NAME", value_parser = recipes::find)]
     config: Option<PathBuf>,
     /// Seeds to train with, one run each in `RUN/seed-N`, and to compare in `RUN/summary.json`.
     #[arg(long, value_delimiter = ',', value_name = "N,..")]

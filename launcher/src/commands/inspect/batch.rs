@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use crate::failure::{BAD_CONFIG, BAD_DATA, Failure, USAGE};
 use crate::folder::{Force, ResultFolder};
 use crate::output::{Output, Unit};
+use crate::recipes;
 
 /// Longest sequence whose mask is printed as text.
 const PRINTED_MASK: usize = 64;
@@ -27,8 +28,8 @@ pub struct BatchArgs {
     /// Run folder whose data and configuration to use.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["config", "overrides"])]
     run: Option<PathBuf>,
-    /// Recipe, a TOML file.
-    #[arg(long)]
+    /// Recipe, a TOML file, or the name of one that comes with the program (`segue recipes`).
+    #[arg(long, value_name = "FILE|NAME", value_parser = recipes::find)]
     config: Option<PathBuf>,
     /// Step of the run, from 1.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]

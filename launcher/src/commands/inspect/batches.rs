@@ -11,6 +11,7 @@ use crate::commands::at_least_one;
 use crate::failure::Failure;
 use crate::folder::Force;
 use crate::output::{Output, Unit};
+use crate::recipes;
 
 /// Arguments of `segue inspect batches`.
 #[derive(Args)]
@@ -23,8 +24,8 @@ use crate::output::{Output, Unit};
     segue inspect batches --config xlnet.toml --steps 50 \\\n      \
     --output batches.safetensors data.corpus=corpora/wiki")]
 pub struct BatchesArgs {
-    /// Recipe, a TOML file.
-    #[arg(long)]
+    /// Recipe, a TOML file, or the name of one that comes with the program (`segue recipes`).
+    #[arg(long, value_name = "FILE|NAME", value_parser = recipes::find)]
     config: Option<PathBuf>,
     /// Steps from the first on.
     #[arg(long, default_value_t = 1, value_parser = at_least_one)]

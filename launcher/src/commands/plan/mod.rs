@@ -16,6 +16,7 @@ use super::{PrecisionArg, at_least_one};
 use crate::failure::{BAD_CONFIG, Failure};
 use crate::folder::Force;
 use crate::output::Output;
+use crate::recipes;
 
 /// The machine that is measured instead of looked up.
 const THIS_HOST: &str = "this-host";
@@ -34,8 +35,8 @@ const OF_MACHINE: &str = "machine";
     --shard optimizer\n  \
     mpirun -n 2 segue plan --measure mine.toml")]
 pub struct PlanArgs {
-    /// Recipe, a TOML file [default: every key at its default].
-    #[arg(long)]
+    /// Recipe, a TOML file, or the name of one that comes with the program (`segue recipes`) [default: every key at its default].
+    #[arg(long, value_name = "FILE|NAME", value_parser = recipes::find)]
     config: Option<PathBuf>,
     /// Machine: the name of one that comes with the program, a TOML file such as those in `configs/machines`, or
     /// `this-host`, which is measured first.

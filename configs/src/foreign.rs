@@ -1,0 +1,110 @@
+//! Names that settings have in other programs, for advice: Hugging Face's trainer, fairseq, Lightning, NVIDIA's Transformer-XL.
+
+/// Such a name, with the key of the setting here.
+const NAMES: &[(&str, &str)] = &[
+    ("learning_rate", "optim.lr"),
+    ("max_lr", "optim.lr"),
+    ("wd", "optim.weight_decay"),
+    ("max_grad_norm", "optim.clip"),
+    ("clip_norm", "optim.clip"),
+    ("gradient_clip_val", "optim.clip"),
+    ("grad_clip", "optim.clip"),
+    ("optimizer", "optim.kind"),
+    ("adam_beta1", "optim.beta1"),
+    ("adam_beta2", "optim.beta2"),
+    ("adam_epsilon", "optim.eps"),
+    ("adam_eps", "optim.eps"),
+    ("max_steps", "train.steps"),
+    ("max_step", "train.steps"),
+    ("max_update", "train.steps"),
+    ("num_train_epochs", "task.epochs"),
+    ("max_epochs", "task.epochs"),
+    ("max_epoch", "task.epochs"),
+    ("batch_size", "train.lanes"),
+    ("train_batch_size", "train.lanes"),
+    ("global_batch_size", "train.lanes"),
+    ("per_device_train_batch_size", "train.micro_batch"),
+    ("per_gpu_train_batch_size", "train.micro_batch"),
+    ("micro_batch_size", "train.micro_batch"),
+    ("max_sentences", "train.micro_batch"),
+    ("gradient_accumulation_steps", "train.micro_batch"),
+    ("accumulate_grad_batches", "train.micro_batch"),
+    ("update_freq", "train.micro_batch"),
+    ("batch_chunk", "train.micro_batch"),
+    ("per_device_eval_batch_size", "eval.group"),
+    ("eval_batch_size", "eval.lanes"),
+    ("warmup_steps", "schedule.warmup"),
+    ("warmup_step", "schedule.warmup"),
+    ("warmup_updates", "schedule.warmup"),
+    ("num_warmup_steps", "schedule.warmup"),
+    ("warmup_ratio", "task.warmup_share"),
+    ("warmup_proportion", "task.warmup_share"),
+    ("lr_scheduler_type", "schedule.kind"),
+    ("lr_scheduler", "schedule.kind"),
+    ("scheduler", "schedule.kind"),
+    ("eval_steps", "eval.every"),
+    ("eval_interval", "eval.every"),
+    ("val_check_interval", "eval.every"),
+    ("validate_interval_updates", "eval.every"),
+    ("early_stopping_patience", "eval.patience"),
+    ("save_steps", "checkpoint.every"),
+    ("save_interval_updates", "checkpoint.every"),
+    ("save_total_limit", "checkpoint.keep"),
+    ("keep_last_epochs", "checkpoint.keep"),
+    ("load_best_model_at_end", "checkpoint.best"),
+    ("logging_steps", "log.every"),
+    ("log_interval", "log.every"),
+    ("log_every_n_steps", "log.every"),
+    ("output_dir", "run.dir"),
+    ("save_dir", "run.dir"),
+    ("work_dir", "run.dir"),
+    ("default_root_dir", "run.dir"),
+    ("fp16", "train.precision"),
+    ("bf16", "train.precision"),
+    ("gradient_checkpointing", "train.recompute"),
+    ("checkpoint_activations", "train.recompute"),
+    ("model_name_or_path", "train.init_from"),
+    ("restore_file", "train.init_from"),
+    ("max_seq_length", "train.segment"),
+    ("max_length", "train.segment"),
+    ("block_size", "train.segment"),
+    ("tokens_per_sample", "train.segment"),
+    ("tgt_len", "train.segment"),
+    ("bptt", "train.segment"),
+    ("dataset_name", "data.corpus"),
+    ("dataset_path", "data.corpus"),
+];
+
+/// The key of a setting by a name of its that other programs have, with dashes or without.
+pub fn key_of(name: &str) -> Option<&'static str> {
+    let name = name.trim_start_matches('-').replace('-', "_");
+    let last = name.rsplit('.').next().unwrap_or(&name);
+    NAMES.iter().find(|(foreign, _)| *foreign == last).map(|(_, key)| *key)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::testing::MODELS;
+
+    #[test]
+    fn names_of_other_programs_lead_to_keys_that_there_are() {
+        let config = MODELS.load(None, &[]).unwrap().config.to_json();
+        let known: BTreeSet<String> = crate::keys::flatten(&config).into_iter().map(|(key, _)| key).collect();
+        for (name, key) in NAMES {
+            assert!(known.contains(*key), "{name}: {key}");
+            assert_eq!(key_of(&format!("--{}", name.replace('_', "-"))), Some(*key));
+        }
+        assert_eq!(key_of("train.lanes"), None);
+    }
+
+    #[test]
+    fn an_override_by_a_foreign_name_is_told_the_key() {
+        for (given, key) in [("learning_rate=1e-3", "optim.lr"), ("train.max_steps=5", "train.steps")] {
+            let error = MODELS.load(None, &[given.into()]).unwrap_err();
+            assert_eq!(error.hint().unwrap(), format!("did you mean `{key}`?"));
+        }
+    }
+}

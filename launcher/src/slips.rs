@@ -1,0 +1,62 @@
+//! Advice on options that other programs have: settings are overrides here, `train.lanes=4`, and no options.
+
+use clap::builder::StyledStr;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use segue_configs::foreign;
+
+/// Adds to the error of an unknown option how the setting is written here, where it is one. `words`: the command line.
+pub fn advise(error: &mut clap::Error, words: &[String]) {
+    if error.kind() != ErrorKind::UnknownArgument {
+        return;
+    }
+    let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else { return };
+    let Some(assignment) = assignment(option, words) else { return };
+    let advice = StyledStr::from(format!("settings are overrides without dashes: {assignment}"));
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![advice]));
+}
+
+/// The override that `option` stands for: a key with dashes before it, or another program's name of a setting.
+fn assignment(option: &str, words: &[String]) -> Option<String> {
+    let name = option.split('=').next().unwrap_or(option).trim_start_matches('-');
+    let key = match (foreign::key_of(name), name.split_once('.')) {
+        (Some(key), _) => key,
+        (None, Some((section, key))) if !section.is_empty() && !key.is_empty() => name,
+        _ => return None,
+    };
+    let is_option = |word: &&String| word.split('=').next() == option.split('=').next();
+    let at = words.iter().position(|word| is_option(&word))?;
+    let beside = words[at].split_once('=').map(|(_, value)| value);
+    let value =
+        beside.or_else(|| words.get(at + 1).map(String::as_str).filter(|next| !next.starts_with("--")));
+    Some(format!("{key}={}", value.unwrap_or("VALUE")))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::Cli;
+
+    #[test]
+    fn an_option_that_is_a_setting_is_told_as_an_override() {
+        for (line, told) in [
+            ("segue pretrain --train.lanes=4", "train.lanes=4"),
+            ("segue pretrain --config tiny.toml --train.lanes 4", "train.lanes=4"),
+            ("segue pretrain --learning_rate 1e-3", "optim.lr=1e-3"),
+            ("segue pretrain --learning-rate=1e-3 run.dir=a", "optim.lr=1e-3"),
+            ("segue finetune --per_device_train_batch_size 8", "train.micro_batch=8"),
+            ("segue pretrain --optim.lr", "optim.lr=VALUE"),
+        ] {
+            let words: Vec<String> = line.split(' ').map(String::from).collect();
+            let Err(mut error) = Cli::try_parse_from(&words) else { panic!("{line}") };
+            advise(&mut error, &words);
+            let text = error.to_string();
+            assert!(text.contains(&format!("settings are overrides without dashes: {told}\n")), "{text}");
+        }
+        let words = ["segue", "pretrain", "--confg", "a"].map(String::from);
+        let Err(mut error) = Cli::try_parse_from(&words) else { panic!() };
+        advise(&mut error, &words);
+        assert!(error.to_string().contains("'--config'"), "{error}");
+    }
+}
