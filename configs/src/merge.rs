@@ -257,10 +257,10 @@ impl Layers {
                     self.elsewhere.insert(key, (value, default));
                     continue;
                 }
-                let candidates: Vec<String> =
-                    known.iter().cloned().chain(self.defaults.models().own_keys()).collect();
+                // Keys of other families are no advice where one of this family is like it.
+                let of_others = || self.defaults.models().own_keys().collect::<Vec<_>>();
                 return Err(ConfigError::UnknownKey {
-                    nearest: nearest(&key, &candidates),
+                    nearest: nearest(&key, &known).or_else(|| nearest(&key, &of_others())),
                     key,
                     origin: origin.into(),
                 });

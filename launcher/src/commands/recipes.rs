@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use clap::Args;
-use segue_configs::ModelConfig;
 use serde_json::{Value, json};
 
 use crate::failure::{Failure, NO_INPUT};
@@ -14,7 +13,7 @@ use crate::recipes;
 #[derive(Args)]
 #[command(after_help = "\
     Operations are those of the whole run, at most; a recipe that leaves its vocabulary or the sizes of its graph to the data has none here.\n\n\
-    Example:\n  \
+    Examples:\n  \
     segue recipes\n  \
     segue pretrain --config demo --print-config")]
 pub struct RecipesArgs {}
@@ -62,11 +61,12 @@ pub fn run(_: &RecipesArgs, out: &Output) -> Result<Value, Failure> {
 }
 
 fn read(path: &Path) -> Result<Recipe, Failure> {
-    let config = segue_families::MODELS.load(Some(path), &[])?.config;
+    let mut config = segue_families::MODELS.load(Some(path), &[])?.config;
     let text = segue_publish::read_regular_text(path).unwrap_or_default();
     // Which task, the command line says for the most part.
     let tunes = text.lines().any(|line| line.trim() == "[task]");
-    let has_sizes = has_sizes(&config.model) && !tunes;
+    // Where the data decide sizes there is nothing to count.
+    let has_sizes = !tunes && (segue_family::of(&config.model).fit)(&mut config).is_ok();
     let cost = has_sizes.then(|| segue_family::cost(&config, 1).ok()).flatten();
     Ok(Recipe {
         name: path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
@@ -76,12 +76,6 @@ fn read(path: &Path) -> Result<Recipe, Failure> {
         operations: cost.map(|cost| cost.flops.most),
         about: first_sentence(&text),
     })
-}
-
-/// Whether no size of the model is left to the data.
-fn has_sizes(model: &ModelConfig) -> bool {
-    let sizes = model.to_json();
-    ["vocab_size", "nodes"].iter().all(|size| sizes.get(size).is_none_or(|size| *size != json!(0)))
 }
 
 /// A number with three digits and its thousands as a letter.
@@ -134,6 +128,9 @@ mod tests {
         }
         let xlnet = read(&folder.join("xlnet-large-v1.toml")).unwrap();
         assert!(xlnet.parameters.unwrap() > 300_000_000 && xlnet.operations.unwrap() > 1e18);
+        // Widths follow from the number of parameters.
+        let mogrifier = read(&folder.join("mogrifier-penn-treebank.toml")).unwrap();
+        assert_eq!(mogrifier.parameters, Some(23_987_393));
         assert!(read(&folder.join("planetoid-cora.toml")).unwrap().parameters.is_none());
     }
 }
