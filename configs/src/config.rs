@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::model::{KnownModels, Models, WrongValue};
 use crate::own::OwnSections;
+use crate::range::schema_of;
 use crate::refusal::out_of_range;
 use crate::section::Section;
 use crate::{
@@ -93,6 +94,14 @@ macro_rules! sections {
                 $(range::check(stringify!($name), &self.$name)?;)*
                 $(range::check(stringify!($later), &self.$later)?;)*
                 self.own.check_ranges()
+            }
+
+            /// The JSON schemas of all sections of the loop, by their names.
+            pub(crate) fn schemas() -> Vec<(&'static str, &'static Value)> {
+                vec![
+                    $((stringify!($name), schema_of::<$section>()),)*
+                    $((stringify!($later), schema_of::<$later_section>()),)*
+                ]
             }
 
             /// Every section of the loop as the reference describes it, with `models` in the place of `[model]`.

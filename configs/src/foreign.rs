@@ -1,7 +1,7 @@
 //! Names that settings have in other programs, for advice: Hugging Face's trainer, fairseq, Lightning, NVIDIA's Transformer-XL.
 
-/// Such a name, with the key of the setting here.
-const NAMES: &[(&str, &str)] = &[
+/// Such names, each with the key of the setting here.
+pub const NAMES: &[(&str, &str)] = &[
     ("learning_rate", "optim.lr"),
     ("max_lr", "optim.lr"),
     ("wd", "optim.weight_decay"),
@@ -84,17 +84,12 @@ pub fn key_of(name: &str) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
     use crate::testing::MODELS;
 
     #[test]
-    fn names_of_other_programs_lead_to_keys_that_there_are() {
-        let config = MODELS.load(None, &[]).unwrap().config.to_json();
-        let known: BTreeSet<String> = crate::keys::flatten(&config).into_iter().map(|(key, _)| key).collect();
+    fn a_name_is_known_with_dashes_too() {
         for (name, key) in NAMES {
-            assert!(known.contains(*key), "{name}: {key}");
             assert_eq!(key_of(&format!("--{}", name.replace('_', "-"))), Some(*key));
         }
         assert_eq!(key_of("train.lanes"), None);

@@ -31,6 +31,7 @@ pub mod reference;
 mod refusal;
 mod run;
 mod schedule;
+pub mod schema;
 mod section;
 pub mod study;
 pub mod sweep;

@@ -157,7 +157,7 @@ struct Layers {
 }
 
 /// Sections that a network may have to itself, as `[SECTION.NETWORK]`.
-const OF_NETWORKS: [&str; 2] = ["optim", "schedule"];
+pub(crate) const OF_NETWORKS: [&str; 2] = ["optim", "schedule"];
 
 impl Layers {
     /// Starts from the defaults of the model that `chooser` names (the first of `models` where it names none).
@@ -222,17 +222,16 @@ impl Layers {
         }
     }
 
-    /// What is given outright wins over what a default would reckon; two keys that are both given must not disagree.
+    /// What is given outright wins over what a default would reckon, and over what was given before it; otherwise two keys that are both given must not
+    /// disagree.
     fn settle(&mut self) -> Result<(), ConfigError> {
         for (relative, outright) in RECKONED {
             let slot = self.merged.pointer_mut(&pointer(relative));
             let Some(slot) = slot.filter(|value| value.as_f64().is_some_and(|share| share > 0.0)) else {
                 continue;
             };
-            if !self.given.contains_key(outright) {
-                continue;
-            }
-            if self.given.contains_key(relative) {
+            let Some(given) = self.given.get(outright) else { continue };
+            if self.given.get(relative).is_some_and(|relative| relative >= given) {
                 let why = format!(
                     "{outright} would be reckoned from it, and is given too ({}; {})\nhint: leave one of them out, or \
                      set {relative}=0",
@@ -241,7 +240,11 @@ impl Layers {
                 return Err(ConfigError::OutOfRange { key: relative.into(), value: slot.to_string(), why });
             }
             *slot = 0.0.into();
-            self.origins.insert(relative.into(), format!("{outright} is given"));
+            let instead = match self.origins.get(relative).filter(|_| self.given.contains_key(relative)) {
+                Some(origin) => format!(", in the place of that in {origin}"),
+                None => String::new(),
+            };
+            self.origins.insert(relative.into(), format!("{outright} is given{instead}"));
         }
         Ok(())
     }
@@ -495,7 +498,10 @@ mod tests {
         assert_eq!(load(&["schedule.warmup=0"]).unwrap().config.task.warmup_share, 0.0);
         assert_eq!(load(&[]).unwrap().config.task.epochs, 3.0);
         assert_eq!(load(&["task.epochs=0", "train.steps=20"]).unwrap().config.train.steps, 20);
-        let both = load(&["task.epochs=2", "train.steps=20"]).unwrap_err().to_string();
+        let later = load(&["task.epochs=2", "train.steps=20"]).unwrap();
+        assert_eq!((later.config.task.epochs, later.config.train.steps), (0.0, 20));
+        assert!(later.origins["task.epochs"].ends_with("in the place of that in override `task.epochs=2`"));
+        let both = load(&["train.steps=20", "task.epochs=2"]).unwrap_err().to_string();
         assert!(
             both.contains("override `task.epochs=2`") && both.contains("override `train.steps=20`"),
             "{both}"

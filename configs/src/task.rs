@@ -34,7 +34,8 @@ pub fn finetuning_defaults() -> serde_json::Value {
         },
         "schedule": { "kind": "linear" },
         "task": { "epochs": 3.0, "warmup_share": 0.1 },
-        "checkpoint": { "every": 0, "keep": 2 },
+        // By the clock: steps take as long as the model and its sequences make them.
+        "checkpoint": { "every": 0, "minutes": 5.0, "keep": 2 },
     })
 }
 

@@ -7,6 +7,7 @@ mod hang;
 mod live_ranks;
 mod memory;
 mod output;
+mod proc;
 mod pulse;
 mod recipes;
 #[cfg(test)]
@@ -98,6 +99,8 @@ enum Command {
     Bench(commands::bench::BenchArgs),
     /// Print the script with which a shell completes commands and options.
     Completions(commands::completions::CompletionsArgs),
+    /// Print the JSON schema by which editors complete and check recipes, sweeps and studies.
+    Schema(commands::schema::SchemaArgs),
     /// Print the manual page, or write a page for each command.
     Man(commands::man::ManArgs),
 }
@@ -145,6 +148,7 @@ fn run(command: Command, json: bool, comm: &dyn Communicator, out: &Output) -> R
         Command::Doctor(args) => commands::doctor::run(&args, comm, out),
         Command::Bench(args) => commands::bench::run(args, comm, out),
         Command::Completions(args) => commands::completions::run(&args, json),
+        Command::Schema(args) => commands::schema::run(&args, json),
         Command::Man(args) => commands::man::run(&args, json, out),
     }
 }

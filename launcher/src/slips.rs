@@ -1,14 +1,34 @@
-//! Advice on options that other programs have: settings are overrides here, `train.lanes=4`, and no options.
+//! Advice on slips in command lines: options that are settings, which are overrides here, `train.lanes=4`; commands that are misspelt.
 
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use segue_configs::foreign;
 
-/// Adds to the error of an unknown option how the setting is written here, where it is one. `words`: the command line.
+/// Adds to the error of an unknown option how the setting is written here, where it is one, and leaves one command of several that are like
+/// an unknown one. `words`: the command line.
 pub fn advise(error: &mut clap::Error, words: &[String]) {
-    if error.kind() != ErrorKind::UnknownArgument {
-        return;
+    match error.kind() {
+        ErrorKind::UnknownArgument => advise_on_option(error, words),
+        ErrorKind::InvalidSubcommand => keep_the_nearest_command(error),
+        _ => {}
     }
+}
+
+/// Of the commands that clap takes for similar, the last is not always the one that is meant.
+fn keep_the_nearest_command(error: &mut clap::Error) {
+    let (Some(ContextValue::String(given)), Some(ContextValue::Strings(similar))) =
+        (error.get(ContextKind::InvalidSubcommand), error.get(ContextKind::SuggestedSubcommand))
+    else {
+        return;
+    };
+    let likeness = |name: &String| strsim::jaro_winkler(given, name);
+    let nearest = similar.iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b))).cloned();
+    if let Some(nearest) = nearest {
+        error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(vec![nearest]));
+    }
+}
+
+fn advise_on_option(error: &mut clap::Error, words: &[String]) {
     let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else { return };
     let Some(assignment) = assignment(option, words) else { return };
     let advice = StyledStr::from(format!("settings are overrides without dashes: {assignment}"));
@@ -58,5 +78,12 @@ mod tests {
         let Err(mut error) = Cli::try_parse_from(&words) else { panic!() };
         advise(&mut error, &words);
         assert!(error.to_string().contains("'--config'"), "{error}");
+        let words = ["segue", "finetun"].map(String::from);
+        let Err(mut error) = Cli::try_parse_from(&words) else { panic!() };
+        advise(&mut error, &words);
+        assert!(
+            error.to_string().contains("'finetune'") && !error.to_string().contains("'inspect'"),
+            "{error}"
+        );
     }
 }

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use crate::keys::{assignments, check_folders, flatten, pointer};
 use crate::merge::Loaded;
 use crate::model::{KnownModels, Models};
-use crate::range::{self, Range};
+use crate::range::{self, Range, schema_of};
 use crate::section::Section;
 use crate::tables::sections_of;
 use crate::{Config, ConfigError, toml_text};
@@ -129,6 +129,11 @@ fn default_least() -> usize {
 /// Every table of the file.
 pub(crate) fn sections() -> Vec<Section> {
     sections_of::<StudyFile>()
+}
+
+/// The JSON schema of the file.
+pub(crate) fn schema() -> Value {
+    schema_of::<StudyFile>().clone()
 }
 
 /// A study, checked.

@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 
 use crate::keys::{assignments, check_folders, flatten};
 use crate::model::{KnownModels, Models};
-use crate::range::Range;
+use crate::range::{Range, schema_of};
 use crate::section::Section;
 use crate::tables::sections_of;
 use crate::unique::check_unique;
@@ -25,6 +25,11 @@ pub use evaluate::{Evaluate, EvaluatedBy, Evaluation, Lengths, OF_PASSES, Protoc
 /// Every table of the file.
 pub(crate) fn sections() -> Vec<Section> {
     sections_of::<SweepFile>()
+}
+
+/// The JSON schema of the file.
+pub(crate) fn schema() -> Value {
+    schema_of::<SweepFile>().clone()
 }
 
 /// Between the labels of axes in the name of a cell.

@@ -3,6 +3,7 @@
 pub mod average;
 pub mod batch;
 pub mod bench;
+mod build_progress;
 mod child;
 pub mod completions;
 pub mod convert;
@@ -25,6 +26,7 @@ mod questions;
 pub mod recipes;
 pub mod report;
 pub mod runs;
+pub mod schema;
 pub mod score;
 pub mod sweep;
 pub mod tokenizer;

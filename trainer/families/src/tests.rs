@@ -93,3 +93,11 @@ fn families_that_share_a_question_are_asked_it_as_one() {
     let models: Vec<Vec<&str>> = crate::shared::<Predicts>().into_iter().map(|(models, _)| models).collect();
     assert_eq!(models, [vec!["transfo-xl", "xlnet", "lstm"], vec!["planetoid"]]);
 }
+
+#[test]
+fn names_of_other_programs_lead_to_keys_that_there_are() {
+    let config = crate::MODELS.load(None, &[]).unwrap().config.to_json();
+    for (name, key) in segue_configs::foreign::NAMES {
+        assert!(config.pointer(&format!("/{}", key.replace('.', "/"))).is_some(), "{name}: {key}");
+    }
+}

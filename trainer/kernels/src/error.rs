@@ -1,4 +1,4 @@
-use std::path::PathBuf;
+use std::path::{Component, Path, PathBuf};
 
 use segue_collectives::CollectiveError;
 use segue_configs::{ConfigError, advice, exit_code};
@@ -224,6 +224,16 @@ impl NoWayBack {
 /// Keys that no run goes on with other values of, beside those of the model and the text.
 const FIXED: [&str; 3] = ["train.lanes", "train.device", "task.name"];
 
+/// What to do where a model that is not there is called by a name of Hugging Face's hub: `gpt2`, or `xlnet/xlnet-base-cased`.
+fn advice_on_hub(path: &Path) -> Option<String> {
+    let plain = |part: Component| matches!(part, Component::Normal(_));
+    let is_name = path.components().all(plain) && (1..=2).contains(&path.components().count());
+    let name = path.display();
+    (is_name && !path.exists()).then(|| {
+        format!("name a folder; nothing is downloaded here: `hf download {name} --local-dir FOLDER` fetches a model of that name")
+    })
+}
+
 /// What to do where a configuration differs in these lines, `  KEY: THEN then, NOW now` each.
 fn advice_on(differences: &str) -> String {
     let changeable = |line: &str| {
@@ -310,9 +320,9 @@ impl TrainError {
             TrainError::Write { source, .. } => Some(write_advice(source).into()),
             TrainError::Thread { what, .. }
             | TrainError::Damaged { what, .. }
-            | TrainError::NoCheckpoint { what, .. }
             | TrainError::OtherModel { what, .. }
             | TrainError::Layout(what) => advice::hint(what),
+            TrainError::NoCheckpoint { path, what } => advice::hint(what).or_else(|| advice_on_hub(path)),
             TrainError::OtherRun { differences, .. } => Some(advice_on(differences)),
             TrainError::NonFinite { step, .. } => Some(format!(
                 "look at the data of this step; leave it out with recovery.skip_steps=[\"{step}\"], lower optim.lr with \
@@ -414,5 +424,16 @@ mod tests {
             "{}",
             hint(&some)
         );
+    }
+
+    #[test]
+    fn a_name_of_the_hub_is_told_from_a_folder() {
+        let hint = |path: &str| TrainError::NoCheckpoint { path: path.into(), what: "nothing".into() }.hint();
+        for name in ["gpt2", "xlnet/xlnet-base-cased"] {
+            assert!(hint(name).unwrap().contains(&format!("hf download {name} ")));
+        }
+        for path in ["/models/gpt2", "../gpt2", "a/b/c", "src"] {
+            assert_eq!(hint(path), None, "{path}");
+        }
     }
 }

@@ -10,14 +10,14 @@ pub struct SamplingArgs {
     #[arg(long, default_value_t = 40)]
     pub top_k: usize,
     /// Total probability of the most probable tokens to draw from, in (0, 1].
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
     pub top_p: f64,
     /// Epsilon of eta-sampling, in [0, 1): drop tokens less probable than min(epsilon, sqrt(epsilon) exp(-entropy)); 0 for none. With
     /// `--top-k 0` it alone decides.
-    #[arg(long, default_value_t = 0.0)]
+    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
     pub eta: f64,
     /// Temperature of the distribution: below 1 sharper, above 1 flatter; 0 always takes the most probable token.
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
     pub temperature: f64,
     /// Allow the unknown-word token.
     #[arg(long)]
