@@ -7,7 +7,7 @@
 //! `mpiexec`. So where the launcher's own variables are there and MPI agrees with them, those of the step do not count.
 
 use crate::ClusterError;
-use crate::environment::{Launcher, Variables};
+use crate::variables::{Launcher, Variables};
 
 /// MPI launchers by the variables that they set, a rank and the number of ranks: Open MPI's `mpirun`; PMI, which MPICH's and Intel MPI's
 /// `mpiexec`, PALS, Flux and `srun --mpi=pmi2` speak; `mpirun_rsh` of MVAPICH 2 and 3; `jsrun`.

@@ -7,23 +7,8 @@ use std::path::PathBuf;
 
 use crate::ClusterError;
 use crate::announced::{Announced, Standing};
-
-/// What started this process and gave it its rank.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Launcher {
-    /// Nothing: one process, the whole job.
-    Alone,
-    /// Open MPI's `mpirun`.
-    OpenMpi,
-    /// A launcher that speaks PMIx, such as `srun --mpi=pmix`.
-    Pmix,
-    /// A launcher that speaks PMI, such as MPICH's `mpiexec`.
-    Pmi,
-    /// MVAPICH's `mpirun_rsh`.
-    Mvapich,
-    /// LSF's `jsrun`.
-    Jsrun,
-}
+pub use crate::variables::Launcher;
+use crate::variables::Variables;
 
 /// The batch system whose job this process belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -145,22 +130,6 @@ fn scheduler(variables: &Variables) -> Result<Option<Scheduler>, ClusterError> {
             node_file: variables.text("PBS_NODEFILE").map(PathBuf::from),
         })),
         (None, None) => Ok(None),
-    }
-}
-
-/// Variables by name; an empty one counts as unset.
-pub(crate) struct Variables<'a>(pub(crate) &'a BTreeMap<String, String>);
-
-impl Variables<'_> {
-    fn text(&self, name: &str) -> Option<&str> {
-        self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
-    }
-
-    pub(crate) fn number(&self, name: &'static str) -> Result<Option<usize>, ClusterError> {
-        let Some(value) = self.text(name) else { return Ok(None) };
-        let malformed =
-            |_| ClusterError::Malformed { name, value: value.to_owned(), expected: "a number from 0" };
-        value.parse().map(Some).map_err(malformed)
     }
 }
 

@@ -15,6 +15,7 @@ pub mod pool;
 mod quoting;
 pub mod signals;
 pub mod stacks;
+mod variables;
 
 pub use environment::{JobEnvironment, host_identity, host_name};
 pub use error::ClusterError;

@@ -5,7 +5,6 @@ use segue_data_error::DataError;
 use segue_tokenizer::TextCut;
 use serde::{Deserialize, Serialize};
 
-use crate::build::Documents;
 use crate::input::Cut;
 
 /// How the text of a kind of data set is cut in documents and sentences, and where end-of-sentence tokens go.
@@ -43,6 +42,15 @@ pub enum Preset {
     Jsonl,
     /// Plain text: a file is a document, which ends in the end-of-sentence token.
     Documents,
+}
+
+/// How running text, as XLNet reads it, lies in lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Documents {
+    /// A blank line ends a document.
+    EndAtBlankLines,
+    /// WikiText: a line of the form ` = Title = ` begins one; marks of its tokenisation are undone.
+    BeginAtTitles,
 }
 
 /// How a preset's text is read.

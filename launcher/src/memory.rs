@@ -6,8 +6,8 @@ use std::path::Path;
 use segue_configs::counted;
 use segue_cost::RankMemory;
 
-use crate::commands::doctor::line_of;
 use crate::failure::{BAD_CONFIG, Failure};
+use crate::proc::line_of;
 
 /// Bytes of this host's memory, as the kernel tells.
 pub struct HostMemory {

@@ -12,9 +12,9 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use segue_cluster::launch::attempt::{Attempt, Limits, Stall};
 use segue_cluster::launch::hearing::Heard;
 use segue_cluster::launch::hosts::Host;
+use segue_cluster::launch::outcome::{Attempt, Limits, Stall};
 use segue_cluster::launch::policy::{Next, Policy};
 use segue_cluster::launch::pulse::{Beat, EVERY, Hello};
 use segue_cluster::launch::trials::Trials;

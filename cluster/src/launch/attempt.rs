@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use segue_door::Door;
-use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -16,81 +15,14 @@ use tokio::task::JoinSet;
 use tokio::time::{interval, timeout};
 
 use super::command::Start;
-use super::hearing::{Ear, FirstFailure, Heard, connections, lines, listen};
-use super::pulse::Beat;
+use super::hearing::{Ear, Heard, connections, lines, listen};
+use super::outcome::{Attempt, Limits};
 use super::watched::Watched;
 
 /// How often the supervisor looks at what it has heard.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// How long what was said is waited for when the starter has ended.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-
-/// How long a job may go on without getting on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stall {
-    /// As long as its ranks allow each other.
-    Never,
-    /// Without a step, so long.
-    Steps(Duration),
-    /// By the pauses that it has made so far.
-    Learnt,
-}
-
-/// When an attempt is taken for hung, and how it is ended.
-#[derive(Debug, Clone)]
-pub struct Limits {
-    /// All ranks have to be heard of within so long.
-    pub start: Duration,
-    /// A rank that has been heard of and is silent for so long is gone.
-    pub silence: Duration,
-    /// When a job hangs whose ranks are all heard of.
-    pub stall: Stall,
-    /// What ranks have for a checkpoint once they are asked to stop.
-    pub grace: Duration,
-}
-
-/// A rank as it was heard of last.
-#[derive(Debug, Clone, Serialize)]
-pub struct RankSeen {
-    /// The rank.
-    pub rank: usize,
-    /// Its host.
-    pub host: String,
-    /// What it said last.
-    pub last: Beat,
-    /// Seconds from then to the end of the attempt.
-    pub silent_s: f64,
-    /// Its connection was closed, so that its process has ended.
-    pub left: bool,
-}
-
-/// How an attempt ended.
-#[derive(Debug, Clone, Serialize)]
-pub struct Attempt {
-    /// Exit code that ranks tell, else that of the starter; 128 + N where signal N ended it.
-    pub code: i32,
-    /// Why the supervisor ended it, where it did.
-    pub hung: Option<String>,
-    /// It did since a rank was out of sight, and not since none got on.
-    #[serde(skip)]
-    pub out_of_sight: bool,
-    /// It was asked to stop.
-    pub stopping: bool,
-    /// All ranks were heard of.
-    #[serde(skip)]
-    pub begun: bool,
-    /// The rank that failed first, as far as is known.
-    pub first: Option<FirstFailure>,
-    /// All ranks that were heard of.
-    pub ranks: Vec<RankSeen>,
-    /// How long it ran, in seconds.
-    pub seconds: f64,
-    /// The last lines of its stderr.
-    pub last_lines: Vec<String>,
-    /// How long ranks that may still run, out of sight, can go on.
-    #[serde(skip)]
-    pub lease_left: Duration,
-}
 
 /// Runs one attempt to its end. `stop` is asked now and then; once it says so the ranks are asked to stop with a checkpoint, and
 /// have the grace for it.

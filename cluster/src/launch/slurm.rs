@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use super::hosts::{MOST_HOSTS, Source, malformed, number};
+use super::source::{MOST_HOSTS, Source, malformed, number};
 use crate::ClusterError;
 
 /// Bytes of all names together: 256 for each host, one more than a name of DNS has.

@@ -11,10 +11,11 @@ use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio::runtime::Builder;
 
-use super::attempt::{self, Attempt, Limits};
+use super::attempt;
 use super::command::Start;
 use super::hearing::{FirstFailure, Heard};
 use super::hosts::Host;
+use super::outcome::{Attempt, Limits};
 use super::policy::{Next, Policy};
 use super::pulse::{ATTEMPT, Address, VARIABLE};
 use super::trials::Trials;

@@ -1,7 +1,7 @@
 //! What a job has tried so far: where its next attempt runs, and whether there is one.
 
-use super::attempt::Attempt;
 use super::hosts::{Host, take};
+use super::outcome::Attempt;
 use super::policy::{Ended, History, Next, Policy};
 
 /// The attempts of one job.

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use segue_world::now;
 
-use super::attempt::{Attempt, Limits, RankSeen, Stall};
 use super::hearing::{FirstFailure, Heard, first_failure};
 use super::hosts::{self, Host};
+use super::outcome::{Attempt, Limits, RankSeen, Stall};
 use super::progress::{Progress, Straggler};
 use super::pulse::{Beat, EVERY, Hello, identity};
 use crate::exit_code::{OVERDUE, PREEMPTED, UNAVAILABLE};

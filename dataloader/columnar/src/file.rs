@@ -8,6 +8,7 @@ use arrow_array::RecordBatch;
 use arrow_schema::Fields;
 
 use super::contents::Contents;
+use super::damage::invalid;
 use super::messages::Messages;
 use super::row_groups::RowGroups;
 
@@ -101,9 +102,4 @@ fn guarded<T>(read: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let result = catch_unwind(AssertUnwindSafe(read));
     GUARDED.set(false);
     result.unwrap_or_else(|_| Err(invalid("it is damaged: it contradicts itself")))
-}
-
-/// Bytes that are not what they should be.
-pub(crate) fn invalid(why: impl Into<String>) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, why.into())
 }

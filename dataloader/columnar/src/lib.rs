@@ -6,6 +6,7 @@
 
 mod column;
 mod contents;
+mod damage;
 mod file;
 mod json;
 mod lines;

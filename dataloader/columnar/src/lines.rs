@@ -9,7 +9,8 @@ use segue_data_error::DataError;
 
 use super::column::{describe, find, is_text, text_of_row};
 use super::contents::Contents;
-use super::file::{ColumnarFile, Format, invalid};
+use super::damage::invalid;
+use super::file::{ColumnarFile, Format};
 use super::json::{has_form, write_row};
 
 /// Lines that are made at once, in bytes.

@@ -1,5 +1,4 @@
 use std::collections::HashMap;
-use std::fmt::Display;
 use std::io::{self, BufReader, Read};
 use std::sync::Arc;
 
@@ -11,7 +10,7 @@ use arrow_ipc::{Endianness, Message, MessageHeader, root_as_message};
 use arrow_schema::{Schema, SchemaRef};
 
 use super::contents::{Contents, ContentsReader};
-use super::file::invalid;
+use super::damage::{damage, invalid};
 
 /// The mark at both ends of a file of the file format; those of the stream format have none.
 const MARK: &[u8; 6] = b"ARROW1";
@@ -174,8 +173,4 @@ fn check_buffers(batch: arrow_ipc::RecordBatch<'_>, body: &[u8]) -> io::Result<(
 
 fn truncated() -> io::Error {
     invalid("it ends too early, so it is truncated")
-}
-
-fn damage(why: impl Display) -> io::Error {
-    invalid(format!("it is damaged, or of a form that is not read: {why}"))
 }

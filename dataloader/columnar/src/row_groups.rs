@@ -11,7 +11,7 @@ use parquet::basic::Compression;
 use parquet::file::metadata::RowGroupMetaData;
 
 use super::contents::Contents;
-use super::file::invalid;
+use super::damage::{damage, invalid};
 use super::thrift;
 
 /// The mark at both ends of the file.
@@ -164,8 +164,4 @@ fn failure(error: impl Error + 'static) -> io::Error {
         source = cause.source();
     }
     damage(error)
-}
-
-fn damage(why: impl std::fmt::Display) -> io::Error {
-    invalid(format!("it is damaged, or of a form that is not read: {why}"))
 }

@@ -12,6 +12,7 @@ mod lines;
 mod lists;
 mod nell;
 mod numbers;
+mod open;
 mod pickles;
 mod recall;
 mod rows;
@@ -23,10 +24,11 @@ pub use contexts::{
     ContextOptions, Contexts, Covered, LabelPairs, Pair, PairLaw, PairsPerWalk, Starts, walk,
 };
 pub use counts::GraphCounts;
-pub use data::{NodeData, OpenOptions, Setting};
+pub use data::{NodeData, Setting};
 pub use graph::Graph;
 pub use lists::{Asymmetry, BadList};
 pub use nell::EntityGraph;
+pub use open::OpenOptions;
 pub use recall::{Recall, rank_nodes};
 pub use rows::SparseRows;
 pub use split::Split;

@@ -7,7 +7,7 @@ use segue_random::{Draws, Purpose};
 
 use crate::lines::line_of;
 use crate::text::read_index;
-use crate::{NodeData, OpenOptions, Setting};
+use crate::{NodeData, Setting};
 
 /// Which nodes are trained and tested on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -176,16 +176,17 @@ fn given_split(folder: &Path, number: usize) -> Result<PathBuf, DataError> {
 }
 
 impl NodeData {
-    /// The same data, which was opened at `path` and not looked at yet, with the split that `options` choose. `refusal`: the error of a node
-    /// that cannot be in that of the files.
+    /// The same data, which was opened at `path` and not looked at yet, with the split that is chosen. `features_needed`: whether its nodes
+    /// need features where any node has some. `refusal`: the error of a node that cannot be in that of the files.
     pub(crate) fn choose(
         self,
-        options: OpenOptions,
+        split: Split,
+        features_needed: bool,
         path: &Path,
         refusal: impl Fn(BadMember) -> DataError,
     ) -> Result<NodeData, DataError> {
-        let candidates = Candidates::of(&self, options.features_needed);
-        let members = match options.split {
+        let candidates = Candidates::of(&self, features_needed);
+        let members = match split {
             Split::Files => {
                 candidates.check(&self.train, &self.test).map_err(refusal)?;
                 return Ok(self);

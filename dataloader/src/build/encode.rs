@@ -7,11 +7,11 @@ use segue_tokenizer::{Encoder, Tokenizer, UNK};
 
 use super::budget::{ENCODING_BYTES, MemoryBudget};
 use super::options::EOD;
-use super::running::Documents;
-use super::units::{Content, Reading, SourceSize, Unit, for_each_unit};
+use super::unit::{Content, Unit};
+use super::units::{Reading, SourceSize, for_each_unit};
 use crate::corpus::Dtype;
 use crate::input::{Chunk, Source};
-use crate::preset::Layout;
+use crate::preset::{Documents, Layout};
 
 /// Bytes of memory from which on a text is encoded on a thread of its own.
 const OWN_THREAD: u64 = 64 << 20;

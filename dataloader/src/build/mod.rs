@@ -2,6 +2,7 @@
 
 mod budget;
 mod encode;
+mod heading;
 mod inputs;
 mod journal;
 mod json_text;
@@ -17,6 +18,7 @@ mod running;
 mod shards;
 mod split;
 mod train;
+mod unit;
 mod units;
 
 pub use observer::{BuildObserver, Stage};
@@ -25,5 +27,4 @@ pub(crate) use pipeline::worker_pool;
 pub use published::Published;
 pub use records::{RecordImport, import_records};
 pub use run::build;
-pub(crate) use running::Documents;
 pub use train::{TrainingText, train_tokenizer};

@@ -4,21 +4,14 @@ use segue_data_error::DataError;
 use segue_tokenizer::{UNK, running_text};
 use unicode_segmentation::UnicodeSegmentation;
 
-use super::units::{Content, Each, Unit, is_heading};
+use super::heading::is_heading;
+use super::unit::{Content, Each, Unit};
 use crate::input::Part;
+use crate::preset::Documents;
 
 /// Stands for an unknown word while sentences are looked for: a letter that is in no text but Ugaritic, so that a
 /// sentence may begin with it. The `<` of `<unk>` before a small letter would say that none does.
 const UNKNOWN_NAME: &str = "\u{10380}";
-
-/// How running text, as XLNet reads it, lies in lines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Documents {
-    /// A blank line ends a document.
-    EndAtBlankLines,
-    /// WikiText: a line of the form ` = Title = ` begins one; marks of its tokenisation are undone.
-    BeginAtTitles,
-}
 
 /// Calls `each` with the sentences of a part, whose text begins at `offset` of its file, and with the end of every document. The end of a file
 /// ends a document.

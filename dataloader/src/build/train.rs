@@ -14,7 +14,8 @@ use super::inputs::{Stretch, note_empty};
 use super::observer::{BuildObserver, Stage};
 use super::options::{DEFAULT_TEXT_COLUMN, InvalidUtf8};
 use super::pipeline::{Next, in_order, worker_pool};
-use super::units::{Content, Reading, Unit, for_each_unit};
+use super::unit::{Content, Unit};
+use super::units::{Reading, for_each_unit};
 use crate::input::Files;
 use crate::preset::{Layout, Preset};
 

@@ -3,52 +3,14 @@ use std::borrow::Cow;
 use segue_data_error::{DataError, without_mark};
 use segue_tokenizer::TextCut;
 
+use super::heading::is_heading;
 use super::json_text::{repaired, text_of_record};
 use super::options::{DEFAULT_TEXT_COLUMN, InvalidUtf8};
 use super::running::for_each_sentence;
 use super::split::RecordFilter;
+use super::unit::{Content, Each, Unit};
 use crate::input::{CHUNK_BYTES, Chunk, Cut, Part, Source};
 use crate::preset::Layout;
-
-/// Text that is encoded by itself.
-pub(crate) struct Unit<'a> {
-    pub(crate) text: Content<'a>,
-    /// Where it lies in its file: the start of the line that it is in, or begins with.
-    pub(crate) offset: u64,
-    /// Whether a document begins here.
-    pub(crate) begins_document: bool,
-    /// Whether the unit's first line begins here; otherwise it goes on with a line that was cut.
-    pub(crate) begins_sentence: bool,
-    /// Whether the token that ends a line or document comes after it.
-    pub(crate) ends: bool,
-}
-
-/// What a unit holds.
-pub(crate) enum Content<'a> {
-    /// One line without its end.
-    Line(&'a str),
-    /// One line without its end, of bytes that need not be text.
-    RawLine(&'a [u8]),
-    /// A sentence of running text, which no token ends.
-    Sentence(&'a str),
-    /// No text: a document of running text ends here.
-    DocumentEnd,
-    /// Text with line breaks.
-    Text(&'a str),
-    /// Bytes that need not be text.
-    Bytes(&'a [u8]),
-}
-
-impl Content<'_> {
-    /// Number of its bytes.
-    pub(crate) fn bytes(&self) -> usize {
-        match self {
-            Content::Line(text) | Content::Sentence(text) | Content::Text(text) => text.len(),
-            Content::RawLine(bytes) | Content::Bytes(bytes) => bytes.len(),
-            Content::DocumentEnd => 0,
-        }
-    }
-}
 
 /// Sizes of the source text that a chunk's units were made from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -139,9 +101,6 @@ struct Context<'a> {
     /// Where the text begins in its file.
     offset: u64,
 }
-
-/// Takes units as they come.
-pub(super) type Each<'e> = &'e mut dyn FnMut(Unit<'_>) -> Result<(), DataError>;
 
 impl Context<'_> {
     /// Checks that bytes are text and counts them.
@@ -323,25 +282,4 @@ impl Context<'_> {
 /// Whether a line holds only white space.
 fn is_blank(line: &[u8]) -> bool {
     String::from_utf8_lossy(line).trim().is_empty()
-}
-
-/// Whether a line is the title of a WikiText article: ` = Title = ` with a single equals sign on both sides.
-pub(super) fn is_heading(line: &str) -> bool {
-    let inner = line.trim().strip_prefix("= ").and_then(|rest| rest.strip_suffix(" ="));
-    inner.is_some_and(|title| !title.trim_start().starts_with('=') && !title.trim_end().ends_with('='))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_first_level_headings_begin_articles() {
-        for heading in [" = Homarus gammarus = ", " = A = B = ", "= x ="] {
-            assert!(is_heading(heading), "{heading:?}");
-        }
-        for other in [" = = Section = = ", " = = = Deeper = = = ", " text = more ", " = open ", " = = ", ""] {
-            assert!(!is_heading(other), "{other:?}");
-        }
-    }
 }

@@ -13,7 +13,7 @@ use super::example::{Kind, Target};
 use super::gold::{Gold, Told};
 use super::json::{Lines, Name, whole_number, without_place};
 use super::labels::Labels;
-use super::open::{Request, first_there, nothing_read};
+use super::request::{Request, first_there, nothing_read};
 use super::rows::{Asked, encode_each, split_of};
 use super::table::cell_of;
 

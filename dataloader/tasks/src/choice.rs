@@ -10,9 +10,9 @@ use super::data::{Split, TaskData};
 use super::example::Kind;
 use super::json::Name;
 use super::labels::is_missing;
-use super::open::{Request, first_there, named, nothing_read};
 use super::packed::read_unpacked;
 use super::questions::{Article, Question, of_letter, of_number, of_text, split_of};
+use super::request::{Request, first_there, named, nothing_read};
 use super::table::{cell_of, lines};
 
 const TRAIN: &[&str] = &["train"];

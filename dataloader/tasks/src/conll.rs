@@ -12,7 +12,7 @@ use super::data::{Records, Split, TaggedSentence, TaskData};
 use super::example::{Example, Kind, Sequence, Target};
 use super::gold::{common_mark, mark_note};
 use super::labels::{Labels, is_ignored, is_mark, listed_lines, no_label, unscored};
-use super::open::{Request, first_there, nothing_read};
+use super::request::{Request, first_there, nothing_read};
 use super::rows::encode_all;
 use super::sieve::{Role, Sieve};
 

@@ -12,8 +12,8 @@ use super::data::{Split, TaskData};
 use super::example::Kind;
 use super::json::{Lines, Name, without_place};
 use super::labels::is_missing;
-use super::open::{Request, first_there, nothing_read};
 use super::questions::{Article, Question, of_number, of_text, split_of};
+use super::request::{Request, first_there, nothing_read};
 use super::sieve::Sieve;
 use super::table::cell_of;
 

@@ -24,6 +24,7 @@ mod predictions;
 mod questions;
 mod race;
 mod ranking;
+mod request;
 mod reviews;
 mod rows;
 mod section;

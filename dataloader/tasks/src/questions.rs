@@ -10,7 +10,7 @@ use super::data::{Records, Row, Split};
 use super::example::{Example, Sequence, Target};
 use super::gold::{Gold, Told};
 use super::json::whole_number;
-use super::open::Request;
+use super::request::Request;
 use super::rows::{encode_all, ids_or_none};
 use super::sieve::{Role, Sieve};
 use super::table::cell_of;

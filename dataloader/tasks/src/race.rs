@@ -11,8 +11,8 @@ use super::data::{Split, TaskData};
 use super::example::Kind;
 use super::json::{Name, whole_number};
 use super::labels::is_missing;
-use super::open::{Request, nothing_read};
 use super::questions::{Article, Question, of_letter, of_number, of_text, split_of};
+use super::request::{Request, nothing_read};
 use super::reviews::text_files;
 use super::table::cell_of;
 

@@ -9,7 +9,7 @@ use segue_publish::read_regular;
 use super::data::{Split, TaskData};
 use super::example::{Kind, Target};
 use super::labels::Labels;
-use super::open::{Request, nothing_read};
+use super::request::{Request, nothing_read};
 use super::rows::{Asked, encode_each, split_of};
 
 /// What reviews have in place of line ends.

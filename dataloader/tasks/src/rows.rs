@@ -6,7 +6,7 @@ use segue_tokenizer::Encoder;
 
 use super::data::{Records, Row, Split};
 use super::example::{Example, Sequence, Target};
-use super::open::Request;
+use super::request::Request;
 use super::sieve::Sieve;
 use super::template::Template;
 

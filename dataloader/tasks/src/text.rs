@@ -9,7 +9,7 @@ use super::data::{Split, TaskData};
 use super::example::{Kind, Target};
 use super::gold::{Gold, Told};
 use super::labels::{Labels, is_mark, is_missing, listed_lines};
-use super::open::{Request, first_there, named, nothing_read};
+use super::request::{Request, first_there, named, nothing_read};
 use super::reviews;
 use super::rows::{Asked, encode_rows, split_of};
 use super::sieve::{Role, Sieve};

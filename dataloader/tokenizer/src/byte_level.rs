@@ -5,6 +5,8 @@ use serde::Deserialize;
 use super::merges::{MergeScratch, MergeTable};
 use super::scanner::Words;
 
+/// Symbols that every byte-level vocabulary holds, so that nothing is unknown.
+pub(crate) const ALPHABET: usize = 256;
 /// Words longer than this are merged anew each time: they seldom come back.
 const LONGEST_CACHED_WORD: usize = 64;
 /// Words the cache holds before it is emptied: with their ids about 6 MiB.

@@ -1,6 +1,6 @@
 use ahash::AHashMap;
 
-use super::interface::{EOS, UNK};
+use super::special_tokens::{EOS, UNK};
 
 /// Characters (Unicode scalar values) as tokens, with an id for unknown ones and one that ends a sentence.
 #[derive(Clone, Debug)]

@@ -9,8 +9,9 @@ use super::added::{Flags, Placed};
 use super::byte_level::{ByteLevelBpe, MergeCache};
 use super::cut::{self, TextCut};
 use super::growth::{Growth, keeps_ascii};
-use super::interface::{EOS, MEMORY_OF_IDS};
+use super::memory::MEMORY_OF_IDS;
 use super::patterns;
+use super::special_tokens::EOS;
 
 /// Names under which tokenizers of other makes keep their end-of-text token, in the order of preference.
 const EOS_NAMES: [&str; 7] = [EOS, "</s>", "<|endoftext|>", "<|end_of_text|>", "[EOS]", "<eod>", "[SEP]"];

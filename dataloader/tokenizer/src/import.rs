@@ -4,12 +4,14 @@ use segue_data_error::{DataError, without_mark};
 use segue_publish::read_regular;
 
 use super::added;
-use super::bytes::ByteTokenizer;
+use super::files::read_object;
 use super::huggingface::HuggingFaceTokenizer;
-use super::interface::{EOS, Model, Tokenizer, TokenizerKind, UNK};
-use super::store::{read_object, read_pieces};
-use super::vocabulary::import_vocabulary;
-use super::words::WordTokenizer;
+use super::interface::Tokenizer;
+use super::kind::TokenizerKind;
+use super::model::Model;
+use super::store::read_pieces;
+use super::vocabulary::{Vocabulary, import_vocabulary};
+use super::word_list::vocabulary_list;
 use crate::spiece::{SentencePiece, XlnetNormalization};
 
 /// Endings of files that Python has pickled.
@@ -19,9 +21,6 @@ const PICKLED: [&[u8]; 2] = [b"\x80", b"PK\x03\x04"];
 /// What the TensorFlow programs write beside a prepared corpus.
 const CORPUS_INFO: &str = "corpus-info.json";
 const CORPUS_CACHE: &str = "cache.pkl";
-/// Names for unknown words and the end of a sentence: WikiText's, then those of Billion Word's list. The first that a vocabulary has counts.
-const UNKNOWN: [&str; 2] = [UNK, "<UNK>"];
-const ENDS: [&str; 2] = [EOS, "<S>"];
 
 impl Tokenizer {
     /// Makes a tokenizer from a file of another program, told by its name: `*.json` is a Hugging Face
@@ -54,14 +53,6 @@ impl Tokenizer {
     }
 }
 
-/// What one file holds.
-pub(super) struct Vocabulary {
-    pub(super) kind: TokenizerKind,
-    pub(super) model: Model,
-    /// Tokens that it was saved with, and that its program looks for in other files.
-    pub(super) beside: Vec<(String, u32)>,
-}
-
 fn vocabulary_of(path: &Path) -> Result<Vocabulary, DataError> {
     let extension = path.extension().map(|e| e.to_string_lossy().to_ascii_lowercase());
     if extension.as_deref().is_some_and(|extension| PYTHON.contains(&extension)) {
@@ -76,60 +67,8 @@ fn vocabulary_of(path: &Path) -> Result<Vocabulary, DataError> {
             .map(|tokenizer| (TokenizerKind::Foreign, Model::HuggingFace(Box::new(tokenizer)))),
         Some("model") => SentencePiece::from_bytes(content)
             .map(|pieces| (TokenizerKind::SentencePiece, Model::SentencePiece(Box::new(pieces)))),
-        _ => vocabulary_list(without_mark(&content)).and_then(|words| word_model(words, false)),
+        _ => vocabulary_list(without_mark(&content)),
     };
     let (kind, model) = made.map_err(|why| DataError::tokenizer(path, why))?;
     Ok(Vocabulary { kind, model, beside: Vec::new() })
-}
-
-fn vocabulary_list(content: &[u8]) -> Result<Vec<Box<str>>, String> {
-    let text = std::str::from_utf8(content)
-        .map_err(|e| format!("it is not UTF-8 at byte {}: is it a vocabulary list?", e.valid_up_to()))?;
-    let mut words: Vec<Box<str>> = Vec::new();
-    for (number, line) in text.lines().enumerate() {
-        let word = super::words::split_words(line).next();
-        words.push(word.ok_or_else(|| format!("line {} is empty, so it names no word", number + 1))?.into());
-    }
-    if words.is_empty() {
-        return Err("it is empty".into());
-    }
-    for names in [UNKNOWN, ENDS] {
-        if first_of(names, &words).is_none() {
-            words.push(names[0].into());
-        }
-    }
-    Ok(words)
-}
-
-/// The first of some names that is among the words.
-fn first_of(names: [&'static str; 2], words: &[Box<str>]) -> Option<&'static str> {
-    names.into_iter().find(|name| words.iter().any(|word| **word == **name))
-}
-
-fn word_model(words: Vec<Box<str>>, lower_case: bool) -> Result<(TokenizerKind, Model), String> {
-    let [unk, eos] = [UNKNOWN, ENDS].map(|names| first_of(names, &words).unwrap_or(names[0]));
-    let words = WordTokenizer::with_specials(words, lower_case, unk, eos)?;
-    Ok((TokenizerKind::Word, Model::Words(words)))
-}
-
-/// A vocabulary with exactly these ids. Character data comes as words, too: enwik8 as byte values in decimal, text8 as
-/// single characters with `_` for the space.
-pub(super) fn words_or_bytes(
-    symbols: Vec<String>,
-    lower_case: bool,
-) -> Result<(TokenizerKind, Model), String> {
-    let bytes: Option<Vec<u8>> = symbols.iter().map(|symbol| symbol.parse().ok()).collect();
-    let characters = || {
-        symbols.iter().map(|symbol| match symbol.as_bytes() {
-            [b'_'] => Some(b' '),
-            [byte] => Some(*byte),
-            _ => None,
-        })
-    };
-    if let Some(bytes) = bytes.or_else(|| characters().collect())
-        && let Ok(tokenizer) = ByteTokenizer::coded(bytes)
-    {
-        return Ok((TokenizerKind::Byte, Model::Bytes(Box::new(tokenizer))));
-    }
-    word_model(symbols.into_iter().map(String::into_boxed_str).collect(), lower_case)
 }

@@ -1,92 +1,19 @@
 use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 
 use segue_data_error::DataError;
-use serde::{Deserialize, Serialize};
 
 use super::added::AddedWords;
 use super::byte_level::MergeCache;
 use super::bytes::ByteTokenizer;
-use super::characters::CharTokenizer;
 use super::cut::{CutPlaces, TextCut};
 use super::file_info::FileInfo;
-use super::huggingface::HuggingFaceTokenizer;
-use super::store::StoredFile;
-use super::words::WordTokenizer;
-use crate::spiece::{SentencePiece, XlnetNormalization};
-
-/// The token that ends a sentence or a document in the vocabularies trained here.
-pub const EOS: &str = "<eos>";
-/// The token that stands for what a vocabulary lacks.
-pub const UNK: &str = "<unk>";
-
-/// Bytes of memory for each byte of a text where ids are all that is kept: four for an id, twice where the list of them grows.
-pub(crate) const MEMORY_OF_IDS: usize = 8;
-/// The same for SentencePiece models: six for the normal form of the text and its best segmentation, and the ids.
-const MEMORY_OF_PIECES: usize = 6 + MEMORY_OF_IDS;
-
-/// The kinds of tokenizers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum TokenizerKind {
-    /// Bytes, all 256 of them or those of a table.
-    Byte,
-    /// Characters.
-    Char,
-    /// Words between white space.
-    Word,
-    /// Byte-level byte-pair encoding.
-    Bpe,
-    /// Byte-level unigram language model.
-    Unigram,
-    /// A SentencePiece model.
-    SentencePiece,
-    /// A `tokenizer.json` of another make.
-    Foreign,
-}
-
-impl TokenizerKind {
-    /// The kinds that can be trained here.
-    pub const TRAINABLE: [TokenizerKind; 5] = [
-        TokenizerKind::Byte,
-        TokenizerKind::Char,
-        TokenizerKind::Word,
-        TokenizerKind::Bpe,
-        TokenizerKind::Unigram,
-    ];
-
-    /// The kind's name in files and on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            TokenizerKind::Byte => "byte",
-            TokenizerKind::Char => "char",
-            TokenizerKind::Word => "word",
-            TokenizerKind::Bpe => "bpe",
-            TokenizerKind::Unigram => "unigram",
-            TokenizerKind::SentencePiece => "sentencepiece",
-            TokenizerKind::Foreign => "foreign",
-        }
-    }
-}
-
-impl fmt::Display for TokenizerKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for TokenizerKind {
-    type Err = DataError;
-
-    fn from_str(name: &str) -> Result<TokenizerKind, DataError> {
-        TokenizerKind::TRAINABLE.into_iter().find(|kind| kind.name() == name).ok_or_else(|| {
-            DataError::Usage(format!(
-                "unknown kind of tokenizer `{name}`\nhint: choose byte, char, word, bpe or unigram"
-            ))
-        })
-    }
-}
+use super::files::StoredFile;
+use super::kind::TokenizerKind;
+use super::manifest::files_of;
+use super::memory::{MEMORY_OF_IDS, MEMORY_OF_PIECES};
+use super::model::Model;
+use crate::spiece::XlnetNormalization;
 
 /// Turns text into token ids and back. Cloning shares the vocabulary.
 ///
@@ -112,15 +39,6 @@ struct Inner {
     fingerprint: String,
 }
 
-/// What a tokenizer is made of.
-pub(crate) enum Model {
-    Bytes(Box<ByteTokenizer>),
-    Characters(CharTokenizer),
-    Words(WordTokenizer),
-    HuggingFace(Box<HuggingFaceTokenizer>),
-    SentencePiece(Box<SentencePiece>),
-}
-
 impl Tokenizer {
     /// Every byte its own id.
     pub fn bytes() -> Tokenizer {
@@ -128,7 +46,7 @@ impl Tokenizer {
     }
 
     pub(crate) fn new(kind: TokenizerKind, model: Model) -> Tokenizer {
-        let (files, fingerprint) = super::store::files_of(kind, &model);
+        let (files, fingerprint) = files_of(kind, &model);
         Tokenizer {
             inner: Arc::new(Inner { kind, model, fingerprint }),
             files: files.into(),

@@ -1,6 +1,7 @@
 use std::ops::Range;
 
-use super::interface::{Model, Tokenizer};
+use super::interface::Tokenizer;
+use super::model::Model;
 
 /// A text as ids, each with the part of the text that it stands for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -8,13 +8,14 @@ use serde_json::{Map, Value, json};
 
 use super::added::AddedWords;
 use super::characters::CharTokenizer;
-use super::interface::{EOS, Model, Tokenizer};
-use super::store::{HUGGING_FACE_CONFIG, HUGGING_FACE_FILE, ORIGINAL_FILE, StoredFile, to_json};
+use super::files::{HUGGING_FACE_CONFIG, HUGGING_FACE_FILE, ORIGINAL_FILE, StoredFile, to_json};
+use super::interface::Tokenizer;
+use super::model::Model;
+use super::special_tokens::EOS;
+use super::template::{SEGMENTS, template};
 use super::words::WordTokenizer;
 use crate::spiece;
 
-/// Segments of the first text, the second, `<cls>`, and of what fills up a batch, as XLNet's program numbers them.
-pub(crate) const SEGMENTS: [u8; 4] = [0, 1, 2, 3];
 /// Special tokens of a vocabulary by their roles in `tokenizer_config.json`, where it has them under these names.
 const ROLES: [(&str, &str); 4] =
     [("bos_token", "<s>"), ("eos_token", "</s>"), ("eos_token", EOS), ("mask_token", "<mask>")];
@@ -96,22 +97,6 @@ impl Tokenizer {
             config.insert("model_max_length".into(), json!(longest));
         }
     }
-}
-
-/// `A <sep> <cls>` and `A <sep> B <sep> <cls>` as a `post_processor` of `tokenizer.json`.
-pub(crate) fn template(sep: (&str, u32), cls: (&str, u32)) -> Value {
-    let [first, second, last, _] = SEGMENTS;
-    let special = |(name, id): (&str, u32)| json!({ "id": name, "ids": [id], "tokens": [name] });
-    let sequence = |name: &str, segment: u8| json!({ "Sequence": { "id": name, "type_id": segment } });
-    let token =
-        |(name, _): (&str, u32), segment: u8| json!({ "SpecialToken": { "id": name, "type_id": segment } });
-    let (a, b, cls_last) = (sequence("A", first), sequence("B", second), token(cls, last));
-    json!({
-        "type": "TemplateProcessing",
-        "single": [a, token(sep, first), cls_last],
-        "pair": [a, token(sep, first), b, token(sep, second), cls_last],
-        "special_tokens": { sep.0: special(sep), cls.0: special(cls) },
-    })
 }
 
 /// Words between white space. A capital sigma at the end of a word is made small by other rules there.

@@ -14,12 +14,11 @@ use tokenizers::{AddedToken, ModelWrapper};
 use super::byte_level::byte_chars;
 use super::count::Counts;
 use super::huggingface::HuggingFaceTokenizer;
-use super::interface::{EOS, TokenizerKind};
+use super::kind::TokenizerKind;
 use super::scanner::Words;
-use super::train::TrainOptions;
+use super::special_tokens::EOS;
+use super::train_options::TrainOptions;
 
-/// Symbols that every byte-level vocabulary holds, so that nothing is unknown.
-pub(crate) const ALPHABET: usize = 256;
 /// Longer words (a line of dashes, encoded data) are left out of training; they are encoded all the same.
 const LONGEST_TRAINED_WORD: usize = 256;
 /// The trainers add counts in 32 bits: they are scaled so that their sum over all letters stays below this.

@@ -4,8 +4,10 @@ use ahash::AHashSet;
 use segue_data_error::DataError;
 use segue_foreign::{Kind, TorchFile, View};
 
-use super::import::{Vocabulary, words_or_bytes};
 use super::interface::Tokenizer;
+use super::kind::TokenizerKind;
+use super::model::Model;
+use super::word_list::words_or_bytes;
 
 /// Where objects keep the one with the symbols: the corpus of a cache, NVIDIA's checkpoints, a corpus of recurrent models.
 const HOLDERS: [&str; 3] = ["vocab", "tokenizer", "dictionary"];
@@ -14,6 +16,14 @@ const NAMES: [(&str, &str); 2] = [("idx2sym", "sym2idx"), ("idx2word", "word2idx
 
 /// What transformers' tokenizers call ids by added token.
 const ADDED: [&str; 2] = ["_added_tokens_encoder", "added_tokens_encoder"];
+
+/// What one file holds.
+pub(super) struct Vocabulary {
+    pub(super) kind: TokenizerKind,
+    pub(super) model: Model,
+    /// Tokens that it was saved with, and that its program looks for in other files.
+    pub(super) beside: Vec<(String, u32)>,
+}
 
 /// The symbols of a vocabulary, in the order of their ids.
 #[derive(Clone, Debug, PartialEq)]

@@ -3,7 +3,7 @@ use std::ops::Range;
 use ahash::AHashMap;
 
 use super::added::{AddedWords, Part};
-use super::interface::{EOS, UNK};
+use super::special_tokens::{EOS, UNK};
 
 /// Words between white space as tokens, as WikiText and the Transformer-XL reference have them.
 #[derive(Debug)]

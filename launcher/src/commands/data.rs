@@ -1,19 +1,18 @@
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
 use clap::{Args, Subcommand};
 use segue_configs::counted;
 use segue_dataloader::{
-    BuildObserver, BuildOptions, Corpus, CorpusInfo, DEFAULT_SHARD_TOKENS, DEFAULT_TEXT_COLUMN, Preset,
-    Published, Stage, TokenizerChoice, build,
+    BuildOptions, Corpus, CorpusInfo, DEFAULT_SHARD_TOKENS, DEFAULT_TEXT_COLUMN, Preset, Published,
+    TokenizerChoice, build,
 };
-use segue_tokenizer::Tokenizer;
 use serde_json::{Value, json};
 
+use crate::commands::build_progress::BuildProgress;
 use crate::commands::data_graph::{self, GraphArgs};
 use crate::commands::import_records::{self, ImportRecordsArgs};
 use crate::commands::known;
-use crate::commands::tokenizer::{Kind, OnInvalidUtf8, VocabularyArgs};
+use crate::commands::tokenizer::{Kind, OnInvalidUtf8, VocabularyArgs, load_tokenizer};
 use crate::failure::{BAD_DATA, Failure, USAGE};
 use crate::output::{Output, Progress, Unit};
 
@@ -189,13 +188,6 @@ fn build_corpus(args: BuildArgs, out: &Output) -> Result<Value, Failure> {
     Ok(finished(&options.output, &info, out))
 }
 
-/// The tokenizer of a folder; says what is to be known of it.
-pub fn load_tokenizer(dir: &Path, out: &Output) -> Result<Tokenizer, Failure> {
-    let tokenizer = Tokenizer::load(dir)?;
-    tokenizer.notes().iter().for_each(|note| out.line(note));
-    Ok(tokenizer)
-}
-
 /// Tells of a corpus that was made.
 fn finished(dir: &Path, info: &CorpusInfo, out: &Output) -> Value {
     out.line(&format!("corpus in {}", dir.display()));
@@ -267,39 +259,4 @@ fn result(dir: &Path, info: &CorpusInfo) -> Value {
         all.extend(described);
     }
     value
-}
-
-/// Shows a build's stages as progress bars and its notes as lines.
-pub struct BuildProgress<'a> {
-    out: &'a Output,
-    bar: Mutex<Option<Progress<'a>>>,
-}
-
-impl<'a> BuildProgress<'a> {
-    /// Nothing is shown before the first stage.
-    pub fn new(out: &'a Output) -> BuildProgress<'a> {
-        BuildProgress { out, bar: Mutex::new(None) }
-    }
-}
-
-impl BuildObserver for BuildProgress<'_> {
-    fn stage(&self, stage: Stage, total_bytes: u64) {
-        let mut bar = self.bar.lock().unwrap_or_else(PoisonError::into_inner);
-        // The old bar clears its line before the new one is drawn.
-        *bar = None;
-        match stage {
-            Stage::Training => self.out.line("training the tokenizer"),
-            _ => *bar = Some(self.out.progress(total_bytes, Unit::Bytes, &stage.to_string())),
-        }
-    }
-
-    fn progress(&self, done_bytes: u64) {
-        if let Some(bar) = &*self.bar.lock().unwrap_or_else(PoisonError::into_inner) {
-            bar.set(done_bytes);
-        }
-    }
-
-    fn note(&self, message: &str) {
-        self.out.line(message);
-    }
 }

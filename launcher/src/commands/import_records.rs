@@ -3,7 +3,8 @@ use std::path::PathBuf;
 use clap::Args;
 use segue_dataloader::{CorpusInfo, RecordImport, import_records};
 
-use crate::commands::data::{BuildProgress, load_tokenizer};
+use crate::commands::build_progress::BuildProgress;
+use crate::commands::tokenizer::load_tokenizer;
 use crate::failure::Failure;
 use crate::output::Output;
 

@@ -8,7 +8,7 @@ use segue_publish::FreshFolder;
 use segue_tokenizer::{Tokenizer, TokenizerKind, TrainOptions, XlnetNormalization};
 use serde_json::{Value, json};
 
-use crate::commands::data::BuildProgress;
+use crate::commands::build_progress::BuildProgress;
 use crate::commands::known;
 use crate::failure::Failure;
 use crate::output::Output;
@@ -228,4 +228,11 @@ fn finish(tokenizer: &Tokenizer, fresh: FreshFolder, output: &Path, out: &Output
         "unk_id": tokenizer.unk_id(),
         "fingerprint": tokenizer.fingerprint(),
     }))
+}
+
+/// The tokenizer of a folder; says what is to be known of it.
+pub fn load_tokenizer(dir: &Path, out: &Output) -> Result<Tokenizer, Failure> {
+    let tokenizer = Tokenizer::load(dir)?;
+    tokenizer.notes().iter().for_each(|note| out.line(note));
+    Ok(tokenizer)
 }

@@ -5,7 +5,7 @@ use std::any::TypeId;
 use clap::builder::PossibleValue;
 use clap::{Arg, ArgAction, Command};
 
-use super::examples::HEADS;
+use super::HEADS;
 use super::markdown::{head, row, sentence, text as markdown, wrapped};
 
 /// The start of the default in a doc comment, where clap does not know it.

@@ -8,11 +8,9 @@ use segue_families::MODELS;
 use segue_family::Predicts;
 use segue_tests::ROOT;
 
-use super::{commands, program};
+use super::{HEADS, commands, program};
 use crate::Cli;
 
-/// What stands above examples.
-pub const HEADS: [&str; 2] = ["Example:", "Examples:"];
 /// Width of the narrowest terminal in which no example is broken.
 const COLUMNS: usize = 80;
 /// How many examples a command has at most: more belong in the guide.

@@ -17,6 +17,8 @@ use segue_tests::{book, snapshot};
 use crate::Cli;
 use crate::commands::eval;
 
+/// What stands above examples.
+const HEADS: [&str; 2] = ["Example:", "Examples:"];
 /// Width of help texts, so that they do not depend on the terminal.
 const WIDTH: usize = 100;
 

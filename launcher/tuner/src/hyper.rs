@@ -4,7 +4,7 @@
 use segue_random::{Draws, Purpose};
 
 use super::cholesky::dot;
-use super::gaussian::Hyper;
+use super::kernel::Hyper;
 
 /// Counter of the draws of this module, see [`Purpose::Tuning`].
 const USE: u64 = 1;

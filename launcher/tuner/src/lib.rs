@@ -13,6 +13,7 @@ mod error;
 mod gaussian;
 mod hyper;
 mod journal;
+mod kernel;
 mod outlook;
 mod search;
 mod stopping;

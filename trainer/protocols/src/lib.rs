@@ -8,6 +8,7 @@ mod dynamic;
 mod embeddings;
 mod fit;
 mod gates;
+mod gradient;
 mod loss_cache;
 mod monte_carlo;
 mod positions;
@@ -23,13 +24,14 @@ mod walk;
 mod windows;
 
 pub use coverage::{Coverage, Covered, Factorised, MAX_ORDERS};
-pub use dynamic::{DynamicOptions, GradientOf, Rule, dynamic_evaluation, dynamic_passes, dynamic_trials};
+pub use dynamic::{DynamicOptions, Rule, dynamic_evaluation, dynamic_passes, dynamic_trials};
 pub use embeddings::{
     Density, Embeddings, Energy, States, density, energies, hull_distance, hull_distances, nearest_distances,
     normalised_singular_values, recognisable,
 };
 pub use fit::{LineFit, fit_line};
 pub use gates::{GateMoments, LayerGates, Moments, gate_moments};
+pub use gradient::GradientOf;
 pub use loss_cache::{LossCache, weights_fingerprint};
 pub use monte_carlo::{AfterPasses, Mean, MonteCarloOptions, Passes, monte_carlo};
 pub use positions::{drawn_positions, spread_positions};

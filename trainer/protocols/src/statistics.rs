@@ -9,7 +9,7 @@ use segue_language::NextToken;
 use segue_layers::Memory;
 use tch::{Kind, Tensor};
 
-use super::dynamic::{GradientOf, score_and_differentiate};
+use super::gradient::{GradientOf, score_and_differentiate};
 use super::positions::spread_positions;
 
 /// √MS_g of each parameter: roots of the mean squared gradients over batches of the training text. A tied table is one parameter.

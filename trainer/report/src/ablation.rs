@@ -1,4 +1,4 @@
-//! The table of a sweep: cells with intervals over seeds, their published values, and whether the expected orders
+//! The results of a sweep: cells with intervals over seeds, their published values, and whether the expected orders
 //! hold.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,7 +7,6 @@ use segue_configs::sweep::{At, Expectation, PublishedRow};
 use serde::Serialize;
 
 use super::compared::Compared;
-use super::own_measures;
 use super::statistics::Interval;
 
 /// A length reaches the best value where it comes this close: Yang 2019, table 2.6, compares two decimals of
@@ -196,85 +195,10 @@ impl Summary {
         }
     }
 
-    /// The summary as Markdown.
-    pub fn markdown(&self) -> String {
-        if self.rows.iter().any(|row| !row.measures.is_empty() || !row.published.scores.is_empty()) {
-            return own_measures::markdown(self) + &self.checks_markdown(false);
-        }
-        let mut text = format!("# {}\n\n", self.name);
-        text.push_str(
-            "Perplexity: median over seeds, with mean and 95 % confidence interval. `init` is at the attention length of\n\
-             training, `best` at the best one; `attention` is the smallest length that reaches the best.\n\n",
-        );
-        text.push_str(
-            "| cell | seeds | init | best | attention | published row | init | best | attention |\n\
-             |---|---|---|---|---|---|---|---|---|\n",
-        );
-        for row in &self.rows {
-            let interval = |i: Option<Interval>| i.map_or("–".into(), |i| i.text_with_median());
-            let published = |value: Option<f64>| value.map_or("–".into(), |v| format!("{v:.2}"));
-            text.push_str(&format!(
-                "| {} | {} | {} | {} | {} | {} | {} | {} | {} |\n",
-                row.label,
-                row.init.map_or(0, |i| i.count),
-                interval(row.init),
-                interval(row.best),
-                or_dash(row.attention),
-                if row.published.row.is_empty() { "–" } else { &row.published.row },
-                published(row.published.init),
-                published(row.published.best),
-                or_dash(row.published.attention),
-            ));
-        }
-        text + &self.lengths_markdown() + &self.checks_markdown(true)
-    }
-
-    fn lengths_markdown(&self) -> String {
-        let mut text = "\n## By attention length\n\n".to_string();
-        for row in &self.rows {
-            let each: Vec<String> =
-                row.lengths.iter().map(|(length, i)| format!("{length}: {}", i.text())).collect();
-            text.push_str(&format!("- {}: {}\n", row.label, each.join(", ")));
-        }
-        text
-    }
-
     /// The difference that a check found, in the unit that tables show.
     pub fn difference(&self, check: &Check) -> Option<String> {
         let scale = compared_by(&check.expected, self.compared).scale();
         check.difference.map(|difference| difference.scaled(scale).text())
-    }
-
-    /// `with_lengths`: at which attention length cells were compared.
-    fn checks_markdown(&self, with_lengths: bool) -> String {
-        if self.checks.is_empty() {
-            return String::new();
-        }
-        let (at, rule) = if with_lengths { (" at |", "---|") } else { ("", "") };
-        let ([better, worse], compared) = (self.compared.sides(), self.compared.of_differences());
-        let by_columns = self.checks.iter().any(|check| check.expected.column.is_some());
-        let of_columns = if by_columns { " Columns in brackets have their own unit." } else { "" };
-        let mut text = format!(
-            "\n## Expected orders\n\n\
-             The difference of {compared} is paired by seed; above 0 is as expected.{of_columns}\n\n\
-             | {better} | {worse} |{at} difference | verdict |\n|---|---|{rule}---|---|\n"
-        );
-        for check in &self.checks {
-            let at = match check.expected.at {
-                _ if !with_lengths => "",
-                At::Init => " init |",
-                At::Best => " best |",
-            };
-            let [better, worse] = check.sides();
-            text.push_str(&format!(
-                "| {} | {} |{at} {} | {} |\n",
-                better,
-                worse,
-                self.difference(check).unwrap_or("–".into()),
-                check.verdict.words(),
-            ));
-        }
-        text
     }
 }
 
@@ -301,10 +225,6 @@ fn paired(cells: &[CellResult], expected: &Expectation, compared: Compared) -> O
 /// Columns of protocols are losses, whatever the sweep compares by.
 fn compared_by(expected: &Expectation, compared: Compared) -> Compared {
     if expected.column.is_some() { Compared::Perplexity } else { compared }
-}
-
-fn or_dash(value: Option<impl ToString>) -> String {
-    value.map_or("–".into(), |v| v.to_string())
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ mod scatter_chart;
 mod sink;
 mod statistics;
 mod svg;
+mod sweep_table;
 mod tensorboard;
 mod tsne;
 

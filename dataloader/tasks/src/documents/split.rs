@@ -4,12 +4,12 @@ use ahash::{AHashMap, AHashSet};
 use segue_data_error::DataError;
 
 use super::pairs::pairs;
+use super::rankings::{Candidate, RankedQuery, Rankings};
 use super::texts::Texts;
 use super::trec::{Named, NamedDocuments, read_judgements, read_run};
-use super::{Candidate, RankedQuery, Rankings};
 use crate::data::{Records, Split};
 use crate::example::{Example, Sequence, Target};
-use crate::open::Request;
+use crate::request::Request;
 use crate::sieve::{Sieve, TRAIN};
 
 /// What all splits are read from.

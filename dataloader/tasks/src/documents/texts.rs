@@ -3,7 +3,7 @@ use std::path::Path;
 use ahash::AHashMap;
 use segue_data_error::DataError;
 
-use crate::open::Request;
+use crate::request::Request;
 use crate::rows::{encode_all, ids};
 use crate::sieve::Sieve;
 use crate::table::{Table, TableRow};

@@ -7,7 +7,7 @@ use ahash::AHashSet;
 use segue_data_error::{DataError, without_mark};
 use segue_publish::read_regular;
 
-use super::{Placed, RankedQuery};
+use super::rankings::{Placed, RankedQuery};
 use crate::sieve::Sieve;
 use crate::table::lines;
 
@@ -112,7 +112,7 @@ pub fn write_run(queries: &[RankedQuery], ranked: &[Vec<Placed>], path: &Path) -
 
 #[cfg(test)]
 mod tests {
-    use super::super::Candidate;
+    use super::super::rankings::Candidate;
     use std::fs;
 
     use super::*;

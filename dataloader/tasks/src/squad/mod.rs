@@ -13,7 +13,7 @@ use segue_data_error::DataError;
 pub use windows::{Window, window_with_most_context, windows_over};
 
 use super::data::TaskData;
-use super::open::Request;
+use super::request::Request;
 
 pub(super) fn open(request: &Request<'_>) -> Result<TaskData, DataError> {
     let Request { task, tokenizer, template, splits, .. } = request;

@@ -9,11 +9,13 @@ use serde_json::{Value, json};
 use super::named::{Flags, Named};
 use super::siblings::{Known, Placed, Siblings};
 use super::words::{AddedWord, AddedWords};
+use crate::files::{HUGGING_FACE_FILE, read_object};
 use crate::huggingface::HuggingFaceTokenizer;
-use crate::import::Vocabulary;
-use crate::interface::{Model, Tokenizer, TokenizerKind};
+use crate::interface::Tokenizer;
+use crate::kind::TokenizerKind;
+use crate::model::Model;
 use crate::spiece::{SentencePiece, XlnetNormalization, package_json};
-use crate::store::{HUGGING_FACE_FILE, read_object};
+use crate::vocabulary::Vocabulary;
 use crate::words::WordTokenizer;
 
 /// The same vocabulary as that of a `tokenizer.json` of byte-pair encoding, by itself.

@@ -6,7 +6,7 @@ use segue_data_error::DataError;
 use serde_json::Value;
 
 use super::named::Named;
-use crate::store::{HUGGING_FACE_CONFIG, HUGGING_FACE_FILE, read_object};
+use crate::files::{HUGGING_FACE_CONFIG, HUGGING_FACE_FILE, read_object};
 
 /// Ids by token: what versions before 4.34 write, and some later ones beside the others.
 const ADDED_TOKENS: &str = "added_tokens.json";

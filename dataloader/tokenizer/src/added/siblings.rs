@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::files::mentions;
 use super::named::Named;
-use crate::store::{HUGGING_FACE_FILE, ORIGINAL_FILE, read_object};
+use crate::files::{HUGGING_FACE_FILE, ORIGINAL_FILE, read_object};
 
 /// Tokens that a note names one by one.
 const NAMED_AT_MOST: usize = 8;

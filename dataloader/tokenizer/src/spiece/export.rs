@@ -7,9 +7,10 @@ use segue_foreign::wire::Fields;
 use serde_json::{Map, Value, json};
 use unicode_normalization::char::canonical_combining_class;
 
+use super::commas::ends_in_digit_and_comma;
 use super::model::{ListedPiece, PieceType, SentencePiece};
 use super::normalize::SPACE_SYMBOL;
-use super::xlnet::{XlnetNormalization, ends_in_digit_and_comma};
+use super::xlnet::XlnetNormalization;
 
 /// How many times worse than the worst piece one is made that must never be chosen.
 const NEVER: f64 = 100.0;

@@ -4,6 +4,8 @@
 //! good segmentations wins. Nothing of it is trusted to be well formed: a model file may come from anywhere.
 
 mod charsmap;
+mod commas;
+mod encode;
 mod export;
 mod lines;
 mod model;

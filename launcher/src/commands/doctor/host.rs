@@ -17,6 +17,7 @@ use segue_kernels::libtorch::speed::multiplications;
 
 use super::{Finding, State};
 use crate::memory::{HostMemory, gib};
+use crate::proc::line_of;
 
 /// What a rank opens at most, with room: shards, their indices, logs, connections to other ranks.
 const OPEN_FILES: u64 = 4096;
@@ -56,13 +57,6 @@ pub fn programs() -> Vec<Box<dyn Fn() -> Finding>> {
         Box::new(mpi),
         Box::new(srun),
     ]
-}
-
-/// The value of a line `NAME : VALUE` of a file of the kernel's.
-pub fn line_of(path: &str, name: &str) -> Option<String> {
-    let text = fs::read_to_string(path).ok()?;
-    let line = text.lines().find(|line| line.split(':').next().is_some_and(|key| key.trim() == name))?;
-    Some(line.split_once(':')?.1.trim().to_string())
 }
 
 /// Cores that this process may use.

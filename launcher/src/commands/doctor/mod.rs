@@ -13,7 +13,7 @@ use segue_configs::counted;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-pub use host::{cores, line_of};
+pub use host::cores;
 
 use crate::failure::{CHECK_FAILED, Failure};
 use crate::output::{Output, Unit};

@@ -13,7 +13,6 @@ use segue_task::{
 use segue_tasks::{Kind, Split, TaskConfig, TaskData, TaskSplits};
 use serde_json::{Value, json};
 
-use super::train::warn_of_collapse;
 use super::{FinetuneArgs, open_tasks, runs_of_seeds};
 use crate::commands::device_of_rank;
 use crate::failure::{BAD_CONFIG, Failure, NO_INPUT, USAGE};
@@ -177,6 +176,20 @@ pub fn answer_splits(
         }
     }
     Ok(all)
+}
+
+/// People have lost days to runs that ended at chance and said nothing.
+pub fn warn_of_collapse(scores: &[SplitScores], out: &Output) {
+    for split in scores {
+        if let Some(what) = &split.collapsed {
+            out.line(&format!(
+                "warning: {} {}: {what}: the run has collapsed to chance. Lower optim.lr (half of it, then a quarter), \
+                 lengthen task.warmup_share, train on more epochs where there are few examples, or try other seeds \
+                 (--seeds 1,2,3)",
+                split.task, split.split
+            ));
+        }
+    }
 }
 
 #[expect(clippy::too_many_arguments)]

@@ -10,7 +10,7 @@ use segue_task::{Circumstances, Finetuning, SplitScores, TaskFolder, beats, reso
 use segue_tasks::{TaskConfig, TaskSplits};
 use serde_json::{Value, json};
 
-use super::predict::answer_splits;
+use super::predict::{answer_splits, warn_of_collapse};
 use super::{FinetuneArgs, open_tasks};
 use crate::failure::{Failure, PREEMPTED, USAGE};
 use crate::folder::ResultFolder;
@@ -149,20 +149,6 @@ impl Runs<'_> {
 
 fn best_step(trained: &Trained) -> u64 {
     trained.outcome.best.map_or(trained.outcome.step, |(step, _)| step)
-}
-
-/// People have lost days to runs that ended at chance and said nothing.
-pub fn warn_of_collapse(scores: &[SplitScores], out: &Output) {
-    for split in scores {
-        if let Some(what) = &split.collapsed {
-            out.line(&format!(
-                "warning: {} {}: {what}: the run has collapsed to chance. Lower optim.lr (half of it, then a quarter), \
-                 lengthen task.warmup_share, train on more epochs where there are few examples, or try other seeds \
-                 (--seeds 1,2,3)",
-                split.task, split.split
-            ));
-        }
-    }
 }
 
 /// Median, best and interval over seeds of every metric, in `summary.json` and as a table.

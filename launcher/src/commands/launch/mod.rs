@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use segue_cluster::Preemption;
-use segue_cluster::launch::attempt::{Limits, Stall};
 use segue_cluster::launch::command::{Start, Starter};
 use segue_cluster::launch::hearing::Heard;
 use segue_cluster::launch::hosts::{self, Host, Source};
+use segue_cluster::launch::outcome::{Limits, Stall};
 use segue_cluster::launch::policy::Policy;
 use segue_cluster::launch::progress::Straggler;
 use segue_cluster::launch::supervisor::{Event, Job, Outcome, Report, supervise};

@@ -12,10 +12,11 @@ use segue_kernels::libtorch::speed::multiplications;
 use segue_report::median;
 use serde_json::{Value, json};
 
-use crate::commands::doctor::{cores, line_of};
+use crate::commands::doctor::cores;
 use crate::failure::Failure;
 use crate::memory::HostMemory;
 use crate::output::{Output, Unit};
+use crate::proc::line_of;
 
 /// Sides of matrices that are multiplied, and for how long each.
 const SIDES: [usize; 2] = [256, 768];

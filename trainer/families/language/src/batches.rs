@@ -1,4 +1,4 @@
-//! What a run reads: lanes over its corpus as the configuration orders them, and batches as tensors.
+//! What a run reads: lanes over its corpus as the configuration orders them, and its validation.
 
 use std::path::Path;
 
@@ -6,18 +6,16 @@ use segue_collectives::Communicator;
 use segue_configs::Config;
 use segue_dataloader::sections::{DataConfig, DataOrder, DocumentEnd, SegmentConfig, TextEvalConfig};
 use segue_dataloader::{
-    Batch as Tokens, Corpus, Documents, EvalLanes, Heads, Lanes, PairLanes, PairOptions, Pairs as TokenPairs,
-    RecordLanes, Segments, SentenceLanes, Split, StreamLanes, TokenStream,
+    Corpus, Documents, EvalLanes, Heads, Lanes, PairLanes, PairOptions, RecordLanes, Segments, SentenceLanes,
+    Split, StreamLanes, TokenStream,
 };
 use segue_engine::Watch;
 use segue_kernels::TrainError;
-use tch::Tensor;
-use tch::kind::Element;
 
 use super::evaluate::{EvalOptions, Evaluation, evaluate_pieces, lanes_with_targets};
 use super::evaluate_pairs::PairValidation;
 use super::sources::Sources;
-use crate::{Batch, Objective, Pairs};
+use crate::Objective;
 
 /// The lanes of a run over its training split.
 pub fn open_lanes(config: &Config, sources: &Sources) -> Result<Box<dyn Lanes>, TrainError> {
@@ -193,56 +191,5 @@ impl Validation {
             evaluate_pieces(objective, stream, &pieces.with_context(options.ext_len), options, comm, watch);
         objective.look(None);
         result
-    }
-}
-
-/// Cuts a step of this rank's lanes into micro-batches of `micro_batch` lanes.
-pub fn micro_batches(tokens: &Tokens, micro_batch: usize) -> Vec<Batch> {
-    let lanes = tokens.cursors_after.len();
-    let width = tokens.inputs.len() / lanes;
-    let targets = tokens.targets.len() / lanes;
-    (0..lanes / micro_batch)
-        .map(|number| {
-            let cut = Cut { first: number * micro_batch, lanes: micro_batch };
-            Batch {
-                inputs: cut.rows(&tokens.inputs, width),
-                targets: cut.rows(&tokens.targets, targets),
-                pairs: tokens.pairs.as_ref().map(|pairs| cut.pairs(pairs, width, targets)),
-                documents: tokens.documents.as_ref().map(|documents| cut.rows(documents, width)),
-                counts: tokens.counts.as_ref().map(|counts| cut.own(counts, 1).to_vec()),
-                overlap: tokens.overlap as i64,
-                of_host: None,
-            }
-        })
-        .collect()
-}
-
-/// The lanes of one micro-batch.
-struct Cut {
-    first: usize,
-    lanes: usize,
-}
-
-impl Cut {
-    fn own<'a, T>(&self, values: &'a [T], width: usize) -> &'a [T] {
-        &values[self.first * width..(self.first + self.lanes) * width]
-    }
-
-    /// `[lanes, width]`.
-    fn rows<T: Element>(&self, values: &[T], width: usize) -> Tensor {
-        Tensor::from_slice(self.own(values, width)).view([self.lanes as i64, width as i64])
-    }
-
-    fn pairs(&self, pairs: &TokenPairs, width: usize, targets: usize) -> Pairs {
-        let follows: Vec<i64> =
-            self.own(&pairs.follows, 1).iter().map(|follows| i64::from(*follows)).collect();
-        Pairs {
-            segments: self.rows(&pairs.segments, width),
-            ranks: self.rows(&pairs.ranks, width),
-            positions: self.rows(&pairs.positions, targets),
-            weights: self.rows(&pairs.weights, targets),
-            follows: Tensor::from_slice(&follows),
-            reversed: self.own(&pairs.reversed, 1).iter().filter(|reversed| **reversed).count() as i64,
-        }
     }
 }

@@ -9,8 +9,8 @@ use segue_engine::{Share, Watch};
 use segue_kernels::TrainError;
 use tch::{Kind, Tensor};
 
-use super::batches::micro_batches;
 use super::evaluate::{Evaluation, OfPairs, WithoutMemory};
+use super::micro_batches::micro_batches;
 use crate::{Batch, Objective, Scores};
 
 /// A split as the validation of a run that trains on pairs reads it: as lanes.

@@ -7,6 +7,7 @@ mod evaluate;
 mod evaluate_pairs;
 mod family;
 mod folder;
+mod micro_batches;
 mod next_token;
 mod objective;
 mod parity;
@@ -35,7 +36,7 @@ use serde_json::{Value, json};
 use tch::{Kind, Tensor};
 
 pub use average::average;
-pub use batches::{Validation, micro_batches, open_lanes};
+pub use batches::{Validation, open_lanes};
 pub use encoder::{Encoder, Rows, no_memory, rotated};
 pub use evaluate::{ByRows, EvalOptions, Evaluation, OfPairs, OfText, WithoutMemory, evaluate};
 pub use evaluate_pairs::PairValidation;
@@ -47,6 +48,7 @@ pub use folder::{ModelFolder, fresh_next_token, load_next_token, load_objective}
 pub use folder::{
     as_stored, hugging_face_config, is_of_a_head, read_finite, read_weights, start_from, take_weights,
 };
+pub use micro_batches::micro_batches;
 pub use next_token::{FromMemory, NextToken, Steps, Writing};
 pub use objective::{Batch, Loss, Objective, OfHost, Pairs, Scores};
 pub use parity::parity_of_segments;

@@ -2,7 +2,7 @@ use segue_configs::Config;
 use segue_cost::{Bounds, LOGIT_PASSES, MicroStep, PER_MULTIPLY_ADD, Parts, STATE_PASSES, saturated};
 use segue_dataloader::sections::{ObjectiveConfig, SegmentConfig};
 
-use super::config::{CellKind, GateNormKind, LstmConfig};
+use super::keys::{CellKind, GateNormKind, LstmConfig};
 use super::parameters;
 
 /// Values that backward needs of one position of a layer, of width n each: four gates, the cell, its tanh, the output, and what feeds them.

@@ -5,7 +5,7 @@ use segue_kernels::noise::Noise;
 use segue_language::{Encoder, Rows, rotated};
 use tch::Tensor;
 
-use super::config::LstmConfig;
+use super::keys::LstmConfig;
 use super::model::Model;
 
 /// A recurrent model that begins with each row.

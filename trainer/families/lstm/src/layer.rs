@@ -6,7 +6,7 @@ use segue_layers::recurrent::{
 };
 use tch::Tensor;
 
-use super::config::{CellKind, LstmConfig};
+use super::keys::{CellKind, LstmConfig};
 use super::parameters::prefix;
 
 /// What becomes of a weight before a layer computes with it.

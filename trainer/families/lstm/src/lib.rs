@@ -1,8 +1,10 @@
 //! Recurrent language models (Melis 2023, ch. 2 and 4; Merity et al. 2018): LSTM, mogrifier, rewired LSTM, QRNN and their relatives.
 
+mod budget;
 mod config;
 mod cost;
 mod encoder;
+mod keys;
 mod layer;
 mod model;
 mod objective;
@@ -20,8 +22,8 @@ use segue_language::{
 use segue_layers::{HeadConfig, WordVectors};
 use serde_json::{Value, json};
 
-pub use config::widest;
-pub use config::{CellKind, ForgetBias, GateNormKind, InitKind, InputBias, LstmConfig, Wiring};
+pub use budget::widest;
+pub use keys::{CellKind, ForgetBias, GateNormKind, InitKind, InputBias, LstmConfig, Wiring};
 pub use layer::layer_below;
 pub use model::{Model, Output};
 pub use objective::LanguageModel;

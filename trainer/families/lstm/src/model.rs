@@ -10,7 +10,7 @@ use segue_layers::recurrent::{Layer, State};
 use segue_layers::{AdaptiveSoftmax, Adversary, Cluster, Context, Ids, Memory, NO_DOCUMENT};
 use tch::{Kind, Tensor};
 
-use super::config::{LstmConfig, Wiring};
+use super::keys::{LstmConfig, Wiring};
 use super::layer;
 use super::parameters::{CLUSTERS, CLUSTERS_BIAS, EMBEDDING, OUTPUT, OUTPUT_BIAS, PROJECTION};
 

@@ -10,7 +10,7 @@ use segue_layers::recurrent::{activation_penalty, slowness_penalty};
 use segue_layers::{Adversary, Context, Memory, mean_cosine};
 use tch::Tensor;
 
-use super::config::LstmConfig;
+use super::keys::LstmConfig;
 use super::model::{Model, Output};
 
 /// Next-word prediction, Σ −ln P(x_t | x_<t).

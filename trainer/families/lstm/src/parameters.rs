@@ -5,7 +5,7 @@ use segue_layers::norm::NORM_MEAN;
 use segue_layers::recurrent::{InputGate, Scales, factor_law};
 use segue_random::name_counter;
 
-use super::config::{CellKind, ForgetBias, GateNormKind, InitKind, InputBias, LstmConfig};
+use super::keys::{CellKind, ForgetBias, GateNormKind, InitKind, InputBias, LstmConfig};
 
 /// Name of the input embeddings.
 pub const EMBEDDING: &str = "embedding.weight";

@@ -12,11 +12,12 @@ use segue_kernels::TrainError;
 use segue_random::{Draws, Permutation, Purpose};
 use tch::Tensor;
 
-use super::config::{self, PlanetoidConfig, Variant};
+use super::config::{self, PlanetoidConfig};
 use super::features::Bags;
 use super::model::{Network, Nodes};
 use super::sections::{DataConfig, TurnsConfig};
 use super::turns::Task;
+use super::variant::Variant;
 
 /// What one micro-step trains on.
 #[derive(Debug, Clone, PartialEq)]

@@ -13,6 +13,7 @@ mod sections;
 #[cfg(test)]
 mod toy;
 mod turns;
+mod variant;
 
 use std::sync::Arc;
 
@@ -25,7 +26,7 @@ use segue_family::{Asked, Entry, Job, Predicts, own};
 use segue_kernels::{Compute, TrainError};
 use serde_json::{Value, json};
 
-pub use config::{Contexts, Hidden, LabelPairs, PairsPerWalk, PlanetoidConfig, Starts, Variant};
+pub use config::{Contexts, Hidden, LabelPairs, PairsPerWalk, PlanetoidConfig, Starts};
 pub use data::{Material, Part, PartReader};
 pub use evaluate::Prediction;
 pub use features::Bags;
@@ -35,6 +36,7 @@ pub use model::{Network, Nodes, Scores};
 pub use predict::Predictor;
 pub use sections::{DataConfig, NodesEvalConfig, TurnsConfig};
 pub use turns::{Task, Turns};
+pub use variant::Variant;
 
 /// The family's line in the list.
 pub static FAMILY: Entry = Entry {

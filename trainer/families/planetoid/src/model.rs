@@ -3,8 +3,9 @@
 use segue_kernels::{Init, ParameterSpec, Parameters};
 use tch::{Kind, Reduction, Tensor};
 
-use super::config::{Contexts, Hidden, PlanetoidConfig, Variant};
+use super::config::{Contexts, Hidden, PlanetoidConfig};
 use super::features::Bags;
+use super::variant::Variant;
 
 /// Names of parameters.
 const LABELS: &str = "labels";

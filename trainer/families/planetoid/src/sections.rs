@@ -10,7 +10,7 @@ use segue_data_error::DataError;
 use segue_graph::{NodeData, OpenOptions, Setting, Split};
 use serde::{Deserialize, Serialize};
 
-use super::config::{PlanetoidConfig, Variant};
+use super::variant::Variant;
 
 /// Steps and batches are counted in 64 bits.
 const MAX_COUNT: u64 = 1 << 32;
@@ -122,14 +122,10 @@ impl Default for TurnsConfig {
     }
 }
 
-impl OwnSection for TurnsConfig {
-    const NAME: &'static str = "train";
-    const TITLE: &'static str = "nodes";
-
-    /// Refuses rounds in which nothing happens.
-    fn check(&self, config: &Config) -> Result<(), ConfigError> {
-        let of = |model: &PlanetoidConfig| model.variant.has_contexts() || model.variant.has_penalty();
-        let has_others = config.model.get().is_some_and(of);
+impl TurnsConfig {
+    /// Refuses rounds in which nothing happens to a model of this variant.
+    pub(super) fn check_rounds(&self, variant: Variant) -> Result<(), ConfigError> {
+        let has_others = variant.has_contexts() || variant.has_penalty();
         let in_a_round = self.supervised_steps + if has_others { self.context_steps } else { 0.0 };
         if in_a_round < LEAST_STEPS {
             let why = "a round needs a step\nhint: raise it, or train.context_steps where there are contexts";
@@ -137,6 +133,11 @@ impl OwnSection for TurnsConfig {
         }
         Ok(())
     }
+}
+
+impl OwnSection for TurnsConfig {
+    const NAME: &'static str = "train";
+    const TITLE: &'static str = "nodes";
 }
 
 /// Keys of `[eval]`: what is reported of the test nodes.
@@ -157,6 +158,7 @@ impl OwnSection for NodesEvalConfig {
 mod tests {
     use segue_testing::models;
 
+    use super::super::config::PlanetoidConfig;
     use super::*;
 
     fn load(keys: &[&str]) -> Result<Config, String> {

@@ -2,8 +2,8 @@
 
 use segue_random::{Purpose, Stream};
 
-use super::config::Variant;
 use super::sections::TurnsConfig;
+use super::variant::Variant;
 
 /// What a batch is of, and the number of the source it comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use segue_data_error::DataError;
 use segue_dataloader::Reader;
 use segue_random::{Draws, Permutation, Purpose};
 
-use super::config::ReverseCopyConfig;
+use super::keys::ReverseCopyConfig;
 
 /// What strings are for. Those of one use are drawn apart from those of the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

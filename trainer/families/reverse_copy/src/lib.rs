@@ -2,6 +2,7 @@
 
 mod config;
 mod data;
+mod keys;
 mod model;
 mod trained;
 
@@ -20,8 +21,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tch::{Device, Tensor};
 
-pub use config::{EvalConfig, ObjectiveConfig, ReverseCopyConfig};
 pub use data::{StringReader, Strings, Use};
+pub use keys::{EvalConfig, ObjectiveConfig, ReverseCopyConfig};
 pub use model::{Copier, Score};
 
 /// The family's line in the list.

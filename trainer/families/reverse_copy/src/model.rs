@@ -11,7 +11,7 @@ use segue_layers::recurrent::{Layer, State};
 use segue_lstm::{layer_below, layer_specs, table_law};
 use tch::{Device, Kind, Tensor};
 
-use super::config::ReverseCopyConfig;
+use super::keys::ReverseCopyConfig;
 
 const ENCODER: &str = "encoder.";
 const DECODER: &str = "decoder.";

@@ -6,8 +6,8 @@ use segue_family::{Answer, Asker, Question, TextStream, Trained, Words, Writer, 
 use segue_kernels::TrainError;
 use serde_json::json;
 
-use super::config::ReverseCopyConfig;
 use super::data::{Strings, Use};
+use super::keys::ReverseCopyConfig;
 use super::model::{self, Copier};
 use super::score;
 

@@ -4,7 +4,8 @@ use segue_report::csv_line;
 use segue_tasks::{Kind, TaggedSentence};
 use serde_json::{Map, Value, json};
 
-use super::model::{HeadSpec, Scores};
+use super::head_spec::HeadSpec;
+use super::model::Scores;
 use super::scoring::argmax;
 use super::squad::{Candidate, DecodedQuestion};
 

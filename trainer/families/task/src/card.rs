@@ -7,7 +7,7 @@ use segue_dataloader::sections::SegmentConfig;
 use segue_tasks::{Kind, TaskConfig, TaskData};
 use serde_json::json;
 
-use super::model::HeadSpec;
+use super::head_spec::HeadSpec;
 use super::scoring::SplitScores;
 
 /// How a model came to be, as far as a program cannot tell from its configuration.

@@ -8,7 +8,7 @@ use segue_layers::WordVectors;
 use segue_tasks::Kind;
 use tch::Tensor;
 
-use super::model::HeadSpec;
+use super::head_spec::HeadSpec;
 
 /// The encoder that tasks share. Documents are ranked by words alone (Xiong et al. 2017): no layer at all, the vectors
 /// of words as they are, which nothing is trained of.

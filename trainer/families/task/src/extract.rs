@@ -15,8 +15,9 @@ use serde_json::{Value, json};
 
 use super::card::extracted_card;
 use super::folder::TaskFolder;
+use super::head_spec::HeadSpec;
 use super::hub::{hugging_face_config, pipeline};
-use super::model::{HeadSpec, TaskModel};
+use super::model::TaskModel;
 use super::scoring::SplitScores;
 
 /// Writes the new folder `target`: the encoder of `source`, and the head, labels, scores and card of its task `task`. Hugging

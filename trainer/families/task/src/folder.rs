@@ -15,8 +15,9 @@ use serde_json::Value;
 use tch::{Kind, Tensor};
 
 use super::encoder;
+use super::head_spec::HeadSpec;
 use super::hub::{heads_of, hugging_face_config};
-use super::model::{HeadSpec, TaskModel};
+use super::model::TaskModel;
 
 /// A fine-tuned model on disk.
 pub struct TaskFolder {

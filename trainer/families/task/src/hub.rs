@@ -7,7 +7,7 @@ use segue_tokenizer::Tokenizer;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::model::HeadSpec;
+use super::head_spec::HeadSpec;
 
 /// Key of `config.json` that names tasks, kinds and labels of all heads. Hugging Face's package keeps it and asks for
 /// nothing of it.

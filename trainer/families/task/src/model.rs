@@ -15,31 +15,10 @@ use tch::{Device, Kind as Number, Reduction, Tensor};
 use super::batch::rows;
 use super::competition::Competition;
 use super::encoder;
+use super::head_spec::HeadSpec;
 
 /// Label of positions that have none.
 const NO_LABEL: i64 = -100;
-
-/// The head that one task needs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HeadSpec {
-    /// The task.
-    pub task: String,
-    /// What it answers.
-    pub kind: Kind,
-    /// Names of its labels; empty where answers are no labels.
-    pub labels: Vec<String>,
-    /// What a sequence is summed up by, where it is answered as a whole.
-    pub summary: TaskSummary,
-}
-
-impl HeadSpec {
-    fn outputs(&self) -> i64 {
-        match self.kind {
-            Kind::Classification | Kind::Tagging => self.labels.len() as i64,
-            Kind::Regression | Kind::Choice | Kind::Span | Kind::Ranking => 1,
-        }
-    }
-}
 
 enum Head {
     Summary(Awaited<SummaryHead>),

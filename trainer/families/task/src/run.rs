@@ -27,9 +27,10 @@ use tch::{Device, Tensor};
 use super::answers::answers;
 use super::card::{Circumstances, model_card};
 use super::folder::start_task_from;
+use super::head_spec::HeadSpec;
 use super::hub::{hugging_face_config, pipeline};
 use super::mixture::Mixture;
-use super::model::{HeadSpec, TaskModel};
+use super::model::TaskModel;
 use super::scoring::{SplitScores, better, check_measured, decide, score};
 
 /// Steps and warm-up of a run over the training examples of `tasks`, where `[task]` tells them in passes and shares. Refuses keys that count steps

@@ -16,8 +16,9 @@ use super::answer_table::{AnswerTable, TextAnswer};
 use super::answering::answering_config;
 use super::answers::answers;
 use super::folder::TaskFolder;
+use super::head_spec::HeadSpec;
 use super::hub::kind_name;
-use super::model::{HeadSpec, Scores};
+use super::model::Scores;
 use super::squad::{SpanBeam, decode};
 
 /// The capability of each family whose models are fine-tuned.

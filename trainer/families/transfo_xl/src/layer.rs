@@ -12,8 +12,8 @@ use segue_layers::norm::{NORM_MEAN, Norm, Stream};
 use tch::{Device, Kind, Tensor};
 
 use super::config::TransfoXlConfig;
-use super::decode::Window;
 use super::encoding::{Encoding, Positions, drop_states};
+use super::window::Window;
 
 /// What each query may see.
 pub struct Visible {

@@ -10,6 +10,7 @@ mod layer;
 mod model;
 mod objective;
 mod parity;
+mod window;
 
 use segue_configs::{Config, ModelConfig, ModelType};
 use segue_cost::{MicroStep, Role};

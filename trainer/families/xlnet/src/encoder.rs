@@ -6,7 +6,8 @@ use segue_language::{Encoder, Rows, no_memory};
 use tch::{Kind, Tensor};
 
 use super::config::XlnetConfig;
-use super::model::{Sequence, Visibility, Xlnet};
+use super::model::Xlnet;
+use super::sequence::{Sequence, Visibility};
 
 /// An XLNet without memory.
 pub struct XlnetEncoder(Xlnet);

@@ -13,9 +13,11 @@ use segue_layers::norm::{NORM_MEAN, Norm, Stream};
 use segue_layers::recompute::States;
 use tch::{Kind, Tensor};
 
-use super::model::BIASES;
 use super::plan::{Group, Plan, Segments, Targets};
 use super::{Activation, XlnetConfig};
+
+/// Biases u, v and b of attention by content, position and segment.
+pub const BIASES: [&str; 3] = ["r_w_bias", "r_r_bias", "r_s_bias"];
 
 /// Rows whose scores by distance are one product: each reckons the distances of all of them, of which it needs those to
 /// its own keys. Fewer waste less, more are better products.

@@ -7,7 +7,8 @@ use segue_language::{FromMemory, NextToken, Steps};
 use segue_layers::{Context, Memory};
 use tch::{Kind, Tensor};
 
-use super::model::{Sequence, States, Visibility, Xlnet};
+use super::model::{States, Xlnet};
+use super::sequence::{Sequence, Visibility};
 use super::{AttentionDirection, XlnetConfig};
 
 /// Stands after the text where a prediction has to have a place. Nobody sees its content.

@@ -11,7 +11,9 @@ mod objective;
 mod on_cards;
 mod parity;
 mod parity_heads;
+mod parity_input;
 mod plan;
+mod sequence;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -33,9 +35,10 @@ use tch::Tensor;
 
 pub use config::{AttentionDirection, XlnetConfig};
 pub use left_to_right::LeftToRight;
-pub use model::{Sequence, States, Visibility, Xlnet};
+pub use model::{States, Xlnet};
 pub use objective::Pretraining;
 pub use segue_layers::Activation;
+pub use sequence::{Sequence, Visibility};
 
 /// The family's line in the list.
 pub static FAMILY: Entry = Entry {

@@ -4,9 +4,10 @@ use segue_language::ModelFolder;
 use segue_layers::Memory;
 use tch::{Kind, Tensor};
 
-use super::XlnetConfig;
-use super::model::{Sequence, Visibility, Xlnet};
+use super::model::Xlnet;
 use super::parity_heads as heads;
+use super::parity_input::{Input, no_memory};
+use super::sequence::Sequence;
 
 /// Cases are `encode`, `plm` and those of the heads.
 pub fn run(folder: &ModelFolder, cases: &mut Cases) -> Result<(), TrainError> {
@@ -37,59 +38,6 @@ fn as_the_package(model: &mut Xlnet) {
 /// Same-length attention beside a memory of `mem` positions.
 fn see_as_much_as(model: &mut Xlnet, mem: i64) {
     model.context.same_length = model.context.same_length.map(|_| mem + 1);
-}
-
-/// A batch as the package is given it, and what is left of it for a [`Sequence`].
-pub struct Input {
-    /// `[batch, segment]`.
-    pub ids: Tensor,
-    /// `[batch, segment]`.
-    pub segments: Option<Tensor>,
-    /// `[batch, segment, segment]`.
-    blocked: Option<Tensor>,
-    reversed: i64,
-}
-
-impl Input {
-    /// Takes `PREFIX{input_ids, token_type_ids, attention_mask, perm_mask}` out of the cases; `axes` of the first.
-    pub fn take(
-        config: &XlnetConfig,
-        cases: &mut Cases,
-        prefix: &str,
-        axes: usize,
-    ) -> Result<Self, TrainError> {
-        let ids = cases.need(&format!("{prefix}input_ids"), Kind::Int64, axes)?;
-        // Several sequences of one example are rows of their own.
-        let rows = |t: Tensor| t.reshape([-1, *t.size().last().unwrap_or(&0)]);
-        let ids = rows(ids);
-        let (batch, segment) = (ids.size()[0], ids.size()[1]);
-        let segments = cases.take(&format!("{prefix}token_type_ids")).map(rows);
-        let padding = cases
-            .take(&format!("{prefix}attention_mask"))
-            .map(|seen| rows(seen).eq(0.0).unsqueeze(1).expand([batch, segment, segment], false));
-        let order = cases.take(&format!("{prefix}perm_mask")).map(|blocked| blocked.greater(0.0));
-        let blocked = match (padding, order) {
-            (Some(padding), Some(order)) => Some(padding.logical_or(&order)),
-            (padding, order) => padding.or(order),
-        };
-        Ok(Self { ids, segments, blocked, reversed: if config.bi_data { batch / 2 } else { 0 } })
-    }
-
-    /// What the model reads.
-    pub fn sequence(&self) -> Sequence<'_> {
-        Sequence {
-            segments: self.segments.as_ref(),
-            visibility: self.blocked.as_ref().map_or(Visibility::All, Visibility::Blocked),
-            reversed: self.reversed,
-            ..Sequence::new(&self.ids)
-        }
-    }
-}
-
-/// No memory at all: what the package starts with.
-pub fn no_memory(model: &Xlnet, batch: i64) -> Memory {
-    let config = model.config();
-    Memory::zeros(config.n_layer, batch, 0, config.d_model as i64, model.options())
 }
 
 /// Hidden states of all layers, and gradients of their sum weighted by `cotangent`.

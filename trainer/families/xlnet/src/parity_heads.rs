@@ -7,7 +7,7 @@ use segue_layers::{
 use tch::{Kind, Tensor};
 
 use super::Xlnet;
-use super::parity::{Input, no_memory};
+use super::parity_input::{Input, no_memory};
 
 /// Runs the cases of heads that the file has.
 pub fn run(model: &Xlnet, parameters: &Parameters, cases: &mut Cases) -> Result<(), TrainError> {

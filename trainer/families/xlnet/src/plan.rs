@@ -15,7 +15,7 @@ use segue_layers::attention::{COLUMNS, Context, attention_mask, even_columns, si
 use segue_layers::{Memory, NO_DOCUMENT};
 use tch::{Kind, Tensor};
 
-use super::model::{Sequence, Visibility};
+use super::sequence::{Sequence, Visibility};
 
 /// Queries of one block: short enough to waste few distances, long enough for the matrix products.
 pub const BLOCK_ROWS: i64 = 128;

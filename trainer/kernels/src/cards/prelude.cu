@@ -104,7 +104,7 @@ DEVICE float over_block(float x, Operation operation) {
   return x;
 }
 
-// What one place of a pass drops: noise/dropout.rs.
+// What one place of a pass drops: noise/drops.rs.
 struct Drops {
   unsigned keys[2];
   unsigned first;

@@ -5,7 +5,7 @@
 use std::sync::OnceLock;
 
 use super::limit;
-use super::product::Rows;
+use super::places::Rows;
 
 /// Rows and, in vectors of [`LANES`] values, columns of the product that stay in registers, next to a vector of each column and one
 /// value of the left side: 29 of 32.
@@ -33,7 +33,7 @@ fn has_avx512() -> bool {
 
 /// `c` `[m, n]` = `a` `[depth, m]` transposed times `b` `[depth, n]`, or that much more, on one thread. Each value is the sum of
 /// products in order of depth, with one rounding each, which is then written or added: the bits of
-/// [`small_product`](super::small_product) with the left side turned.
+/// [`small_product`](super::small_product()) with the left side turned.
 ///
 /// # Safety
 ///

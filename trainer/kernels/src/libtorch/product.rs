@@ -1,4 +1,4 @@
-//! Matrix products, each by the fastest routine there is for it here, and those of small tiles.
+//! Matrix products, each by the fastest routine there is for it here.
 
 use std::ffi::c_char;
 use std::ops::Range;
@@ -6,9 +6,10 @@ use std::ptr;
 
 use tch::{Device, Kind, Tensor};
 
+use super::places::{Rows, Shared};
 use super::strips::Strips;
 use super::tiles::{self, Side, Start};
-use super::{CppTensor, as_f32, as_f32_mut, checked, cpp, function, mkl};
+use super::{CppTensor, as_f32, checked, cpp, function, mkl};
 use crate::simd::transpose;
 use crate::threads;
 
@@ -18,20 +19,6 @@ unsafe extern "C" {
         weight: *mut CppTensor,
         bias: *mut CppTensor,
         y: *mut *mut CppTensor,
-        message: *mut c_char,
-        capacity: usize,
-    ) -> bool;
-    fn segue_product(
-        m: usize,
-        n: usize,
-        k: usize,
-        a: *const f32,
-        a_stride: usize,
-        b: *const f32,
-        b_stride: usize,
-        c: *mut f32,
-        c_stride: usize,
-        add: bool,
         message: *mut c_char,
         capacity: usize,
     ) -> bool;
@@ -219,80 +206,6 @@ pub unsafe fn turned_product(
                 }
             }
         }
-    }
-}
-
-/// A tensor's f32 values, which several threads write to, each its own places.
-#[derive(Clone, Copy)]
-pub struct Shared(*mut f32);
-
-// SAFETY: whoever writes through it says why nobody else does.
-unsafe impl Send for Shared {}
-// SAFETY: as above.
-unsafe impl Sync for Shared {}
-
-impl Shared {
-    /// Those of a contiguous tensor on the CPU.
-    pub fn of(tensor: &mut Tensor) -> Self {
-        Self(as_f32_mut(tensor).as_mut_ptr())
-    }
-
-    /// Those of a slice.
-    pub fn of_slice(values: &mut [f32]) -> Self {
-        Self(values.as_mut_ptr())
-    }
-
-    /// Some of them.
-    ///
-    /// # Safety
-    ///
-    /// They must lie in the same tensor, and nobody else may have them while the slice lives.
-    pub unsafe fn slice<'a>(self, range: Range<usize>) -> &'a mut [f32] {
-        // SAFETY: the caller's.
-        unsafe { std::slice::from_raw_parts_mut(self.at(range.start), range.len()) }
-    }
-
-    /// The place `i` values on.
-    ///
-    /// # Safety
-    ///
-    /// It must lie in the same tensor.
-    pub unsafe fn at(self, i: usize) -> *mut f32 {
-        // SAFETY: the caller's.
-        unsafe { self.0.add(i) }
-    }
-}
-
-/// Rows of equal length in memory, `stride` values apart.
-#[derive(Debug, Clone, Copy)]
-pub struct Rows<T> {
-    /// The first value.
-    pub start: T,
-    /// Values from one row's begin to the next one's.
-    pub stride: usize,
-}
-
-/// `c` `[m, n]` = `a` `[m, k]` times `b` `[k, n]`, or that much more, on one thread. Small products reach nine tenths of the
-/// processor's limit, where libtorch's products of batches reach six.
-///
-/// # Safety
-///
-/// All rows lie in memory that may be read or, of `c`, written, by nobody else meanwhile.
-pub unsafe fn small_product(
-    [m, n, k]: [usize; 3],
-    a: Rows<*const f32>,
-    b: Rows<*const f32>,
-    c: Rows<*mut f32>,
-    add: bool,
-) {
-    // SAFETY: the caller's.
-    let done = checked(|message, capacity| unsafe {
-        segue_product(
-            m, n, k, a.start, a.stride, b.start, b.stride, c.start, c.stride, add, message, capacity,
-        )
-    });
-    if let Err(error) = done {
-        panic!("{error}");
     }
 }
 

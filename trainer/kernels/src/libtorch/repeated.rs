@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tch::{Kind, Tensor};
 
 use super::function::{Called, KERNEL_ADVICE};
-use super::product::{Rows, Shared, transposed_product};
+use super::places::{Rows, Shared};
+use super::product::transposed_product;
 use super::strips::Strips;
 use super::{as_f32, functions};
 use crate::threads;

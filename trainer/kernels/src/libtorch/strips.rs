@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use super::product::{Rows, small_product};
+use super::places::Rows;
+use super::small_product::small_product;
 use crate::simd::transpose;
 
 /// Strips that are filled side by side.

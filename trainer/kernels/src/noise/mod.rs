@@ -6,12 +6,13 @@
 mod categorical;
 mod continuous;
 mod dropout;
+mod drops;
 mod tensors;
 
 use std::cell::Cell;
 
-pub use dropout::{Drops, DropsOfRows, dropout, locked_dropout, row_dropout};
-pub use dropout::{MASKS, drop_factors};
+pub use dropout::{MASKS, drop_factors, dropout, locked_dropout, row_dropout};
+pub use drops::{Drops, DropsOfRows};
 
 /// The noise of one forward pass. Each place that drops or draws something has a stream of its own, numbered in
 /// the order of the pass; a clone goes on at the same place.

@@ -2,7 +2,7 @@
 
 use tch::{Device, Kind, Scalar, Tensor};
 
-use super::dropout::Drops;
+use super::drops::Drops;
 use super::{FIRST_FACTOR, Hashes, SECOND_FACTOR};
 
 /// Values of one piece: the operations keep several tensors of as many integers.

@@ -2,8 +2,10 @@
 
 mod answer;
 mod report;
+mod scored;
 mod threshold;
 
 pub use answer::{Rules, exact_match, f1, normalized};
-pub use report::{Report, Scored, Solution, score, summarize};
+pub use report::{Report, summarize};
+pub use scored::{Scored, Solution, score};
 pub use threshold::{BestThreshold, best_threshold};

@@ -1,6 +1,6 @@
 use serde::Serialize;
 
-use super::report::Scored;
+use super::scored::Scored;
 
 /// The best that a threshold on the null odds can do.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]

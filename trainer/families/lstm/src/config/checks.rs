@@ -4,7 +4,9 @@ use segue_configs::model::no_effect;
 use segue_configs::{ConfigError, Idle};
 use segue_layers::recurrent::InputGate;
 
-use super::{CellKind, DEFAULT_WINDOW, ForgetBias, GateNormKind, InitKind, InputBias, LstmConfig, Wiring};
+use crate::keys::{
+    CellKind, DEFAULT_WINDOW, ForgetBias, GateNormKind, InitKind, InputBias, LstmConfig, Wiring,
+};
 
 impl LstmConfig {
     /// Whether embeddings are as wide as what predicts words, whatever a budget makes of `d_model`.

@@ -1,4 +1,9 @@
+use segue_kernels::ParameterSpec;
+use segue_layers::recurrent::InputGate;
+
+use super::super::parameters;
 use super::*;
+use crate::{ForgetBias, GateNormKind, InitKind, InputBias};
 
 fn sized(vocab_size: usize, parameters: usize, config: LstmConfig) -> (usize, usize, usize) {
     let mut config = LstmConfig { parameters, ..config };

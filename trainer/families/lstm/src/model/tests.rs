@@ -1,4 +1,4 @@
-use super::super::config::CellKind;
+use super::super::keys::CellKind;
 use super::super::layer::cell;
 use super::super::parameters::{prefix, specs};
 mod awd;

@@ -6,7 +6,7 @@ use segue_configs::ModelSection;
 use segue_kernels::Parameters;
 use tch::{Kind, Tensor};
 
-use super::super::config::Wiring;
+use super::super::keys::Wiring;
 use super::*;
 
 /// Values that moments are taken of.

@@ -15,7 +15,7 @@ use std::ops::Range;
 use std::sync::OnceLock;
 
 use super::limit;
-use super::product::{Rows, Shared};
+use super::places::{Rows, Shared};
 use crate::threads;
 
 /// Values of a tile's line: what one instruction adds up for each element of a product.

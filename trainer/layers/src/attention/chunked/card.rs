@@ -7,7 +7,7 @@ use segue_kernels::cards::{self, Source, kind_name, params};
 use segue_kernels::noise::Drops;
 use tch::{Kind, Tensor};
 
-use super::rows::{Chunk, Gradients, Lanes, Products};
+use super::chunk::{Chunk, Gradients, Lanes, Products};
 
 pub static ATTENTION: Source = Source::new("layers/attention/chunked/rows", include_str!("rows.cu"));
 

@@ -5,7 +5,7 @@ use segue_kernels::libtorch::stream::put;
 use tch::{Device, Kind, Tensor};
 
 use super::super::fused::Block;
-use super::rows::Chunk;
+use super::chunk::Chunk;
 
 /// Which keys all queries see, and how their weights are numbered.
 pub struct Chunks {

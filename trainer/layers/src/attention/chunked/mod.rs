@@ -2,6 +2,7 @@
 //! done row by row. A chunk's scores are made again in backward, so that no more than those of one chunk are ever there.
 
 pub(crate) mod card;
+mod chunk;
 mod chunks;
 mod rows;
 
@@ -15,8 +16,8 @@ use tch::{Kind, Tensor};
 use super::flash;
 use super::fused::Attention;
 
+use chunk::{Chunk, Lanes, Products};
 pub use chunks::Chunks;
-use rows::{Chunk, Lanes, Products};
 
 /// What the queries read, `[lanes, query, heads * width]` in the kind of q, with dropout of weights at `rate` where there is noise. Which
 /// weights that takes, a seed says as it does in [`super::fused::attend`].

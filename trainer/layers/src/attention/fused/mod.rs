@@ -3,6 +3,7 @@
 
 mod products;
 mod tile;
+mod view;
 mod weights;
 
 #[cfg(test)]
@@ -12,7 +13,8 @@ use segue_kernels::libtorch::{Shared, as_f32, function, is_f32_slice};
 use segue_kernels::noise::{Drops, Noise};
 use segue_kernels::threads;
 use tch::{Kind, Tensor};
-use tile::{PlacedBlock, Scratch, View};
+use tile::Scratch;
+use view::{PlacedBlock, View};
 
 /// Queries, keys and values of one attention, and what else scores are made of:
 ///
@@ -88,8 +90,8 @@ impl Block {
 
 /// First query, queries and leading keys of each block of queries that see no key after their own position.
 pub fn causal_rows(queries: i64, keys: i64) -> impl Iterator<Item = (i64, i64, i64)> {
-    (0..queries).step_by(tile::ROWS).map(move |start| {
-        let rows = (tile::ROWS as i64).min(queries - start);
+    (0..queries).step_by(view::ROWS).map(move |start| {
+        let rows = (view::ROWS as i64).min(queries - start);
         (start, rows, keys - queries + start + rows)
     })
 }

@@ -4,7 +4,7 @@ use segue_kernels::libtorch::Shared;
 use segue_kernels::noise::{Drops, drop_factors};
 use segue_kernels::simd::{change_pairs, exp, max, sum, sum_of_pairs, vectorised};
 
-use super::tile::{Tile, View};
+use super::view::{Tile, View};
 
 /// Below it a weight is zero.
 const LEAST_EXPONENT: f32 = -87.0;

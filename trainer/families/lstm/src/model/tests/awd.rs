@@ -2,7 +2,7 @@
 
 use segue_layers::recurrent::InputGate;
 
-use super::super::super::config::InitKind;
+use super::super::super::keys::InitKind;
 use super::*;
 
 /// Three layers of widths of their own, with everything that drops.

@@ -1,6 +1,6 @@
 //! Every cell and variant as a model: gradients, kernels, and weights that change.
 
-use super::super::super::config::GateNormKind;
+use super::super::super::keys::GateNormKind;
 use super::*;
 
 /// The variants of an LSTM (Melis 2023, §2.3.4), alone and with each other.

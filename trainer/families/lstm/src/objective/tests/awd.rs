@@ -3,7 +3,7 @@
 use segue_dataloader::sections::{LossKind, ObjectiveConfig};
 use segue_layers::recurrent::InputGate;
 
-use super::super::super::config::{CellKind, InitKind, Wiring};
+use super::super::super::keys::{CellKind, InitKind, Wiring};
 use super::*;
 
 fn stack(cell: CellKind) -> LstmConfig {

@@ -1,0 +1,14 @@
+use super::bytes::ByteTokenizer;
+use super::characters::CharTokenizer;
+use super::huggingface::HuggingFaceTokenizer;
+use super::words::WordTokenizer;
+use crate::spiece::SentencePiece;
+
+/// What a tokenizer is made of.
+pub(crate) enum Model {
+    Bytes(Box<ByteTokenizer>),
+    Characters(CharTokenizer),
+    Words(WordTokenizer),
+    HuggingFace(Box<HuggingFaceTokenizer>),
+    SentencePiece(Box<SentencePiece>),
+}
