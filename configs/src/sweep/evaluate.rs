@@ -115,6 +115,7 @@ pub struct Protocols {
     /// Factor of all rates of dropout in passes, in [0, 1]: a number, or a list, of which each protocol takes the best on the valid split for
     /// every split; 1 where it is not set. Needs `passes`.
     #[serde(default, deserialize_with = "one_or_several")]
+    #[schemars(transform = or_one)]
     pub rates: Option<Vec<f64>>,
     /// Options of `segue eval dynamic`, such as a `--grid` that is searched on the valid split; no dynamic evaluation without.
     pub dynamic: Option<Vec<String>>,
@@ -122,6 +123,11 @@ pub struct Protocols {
 
 fn default_splits() -> Vec<String> {
     vec!["valid".into()]
+}
+
+/// The schema of a list that may be a single number.
+fn or_one(schema: &mut schemars::Schema) {
+    schema.insert("type".into(), serde_json::json!(["array", "number", "null"]));
 }
 
 /// Reads a number, or a list of them.
