@@ -6,11 +6,19 @@ use std::fs;
 use std::io;
 use std::path::Path;
 use std::process::{self, Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use crate::disk::exchange;
 use crate::folder::Step;
 use crate::{FreshFolder, PublishError, clean_up};
+
+/// Whether a test starts programs. Between its fork and its exec, a child holds the locks that other tests of this process let go of.
+static CHILDREN: RwLock<()> = RwLock::new(());
+
+/// Held by a test whose locks are to end with their files.
+pub(crate) fn no_children() -> RwLockReadGuard<'static, ()> {
+    CHILDREN.read().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Paths below a folder, with the contents of files.
 type Tree = BTreeMap<String, Option<String>>;
@@ -128,6 +136,7 @@ fn hidden_names(place: &Path) -> Vec<String> {
 
 #[test]
 fn everything_is_flushed_before_the_rename_and_the_folder_around_it_after() {
+    let _guard = no_children();
     use Step::*;
     let filled = [MakePart, LockPart, SyncFile, SyncFile, SyncFile, SyncFolder, SyncFolder];
     let ends: [&[Step]; 4] = [
@@ -147,6 +156,7 @@ fn everything_is_flushed_before_the_rename_and_the_folder_around_it_after() {
 
 #[test]
 fn an_error_at_any_step_leaves_the_old_folder_or_the_new_one_and_no_part() {
+    let _guard = no_children();
     for case in CASES {
         for (number, step) in case.steps().into_iter().enumerate() {
             let place = case.place();
@@ -192,6 +202,7 @@ fn a_writer_that_dies() {
 
 #[test]
 fn a_writer_killed_at_any_step_leaves_the_old_folder_or_the_new_one_and_the_next_one_cleans_up() {
+    let _alone = CHILDREN.write().unwrap_or_else(PoisonError::into_inner);
     for (case_number, case) in CASES.into_iter().enumerate() {
         for (number, step) in case.steps().into_iter().enumerate() {
             let place = case.place();
@@ -220,6 +231,7 @@ fn a_writer_killed_at_any_step_leaves_the_old_folder_or_the_new_one_and_the_next
 
 #[test]
 fn a_fill_that_fails_leaves_nothing_of_the_new_folder() {
+    let _guard = no_children();
     for case in CASES {
         let place = case.place();
         let begin = || FreshFolder::begin(&place.path().join("model"), case.replaces, Box::new(|_| Ok(())));
@@ -232,6 +244,7 @@ fn a_fill_that_fails_leaves_nothing_of_the_new_folder() {
 
 #[test]
 fn a_reader_always_finds_a_folder_that_is_being_replaced() {
+    let _guard = no_children();
     let dir = tempfile::tempdir().unwrap();
     let (one, other) = (dir.path().join("one"), dir.path().join("other"));
     fs::create_dir(&one).unwrap();
@@ -278,6 +291,7 @@ fn a_reader_always_finds_a_folder_that_is_being_replaced() {
 
 #[test]
 fn a_folder_that_somebody_is_filling_is_left_alone() {
+    let _guard = no_children();
     let dir = tempfile::tempdir().unwrap();
     let target = dir.path().join("model");
     let first = FreshFolder::create(&target).unwrap();
@@ -295,6 +309,7 @@ fn a_folder_that_somebody_is_filling_is_left_alone() {
 
 #[test]
 fn a_new_folder_takes_the_place_of_an_empty_one_and_of_no_other() {
+    let _guard = no_children();
     let dir = tempfile::tempdir().unwrap();
     let write = |name: &str| {
         let fresh = FreshFolder::create(&dir.path().join(name))?;
@@ -316,6 +331,7 @@ fn a_new_folder_takes_the_place_of_an_empty_one_and_of_no_other() {
 
 #[test]
 fn a_new_folder_appears_where_a_link_leads() {
+    let _guard = no_children();
     let dir = tempfile::tempdir().unwrap();
     let (link, real) = (dir.path().join("link"), dir.path().join("disk/model"));
     std::os::unix::fs::symlink("disk/model", &link).unwrap();
@@ -332,6 +348,7 @@ fn a_new_folder_appears_where_a_link_leads() {
 
 #[test]
 fn a_mount_point_is_refused_before_anything_is_written() {
+    let _guard = no_children();
     for begin in [FreshFolder::create, FreshFolder::replacing] {
         let error = begin(Path::new("/proc")).err().unwrap();
         assert_eq!(error.source.kind(), io::ErrorKind::CrossesDevices, "{error}");
@@ -341,6 +358,7 @@ fn a_mount_point_is_refused_before_anything_is_written() {
 
 #[test]
 fn what_is_in_the_way_gives_way_whatever_it_is() {
+    let _guard = no_children();
     let dir = tempfile::tempdir().unwrap();
     let target = dir.path().join("model");
     fs::create_dir(dir.path().join("elsewhere")).unwrap();
@@ -362,6 +380,7 @@ fn what_is_in_the_way_gives_way_whatever_it_is() {
 
 #[test]
 fn parts_of_other_names_go_where_they_are_asked_for() {
+    let _guard = no_children();
     let dir = tempfile::tempdir().unwrap();
     for name in [".step-1.part", ".step-1.old", ".step-2.old", "step-2", ".mine.part", "step-3.part"] {
         fs::create_dir(dir.path().join(name)).unwrap();

@@ -79,6 +79,7 @@ mod tests {
 
     #[test]
     fn a_claim_holds_until_the_file_is_closed_and_only_for_what_has_the_name() {
+        let _guard = crate::faults::no_children();
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
         let first = File::create(&path).unwrap();
