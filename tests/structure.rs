@@ -590,14 +590,15 @@ fn crates_of_the_workspace() -> Vec<String> {
     roots.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-/// There were 37 before crates were cut by idea.
+/// Files that import each other are read as one. What is left is the configuration, whose sections are held against all others, and the list of sources that
+/// conversion reads.
 #[test]
 fn files_are_in_few_circles() {
     let crates = crates_of_the_workspace();
     assert!(crates.len() > 30, "{}", crates.len());
     let found: Vec<(&String, BTreeSet<String>)> =
         crates.iter().flat_map(|root| circles(root).into_iter().map(move |circle| (root, circle))).collect();
-    assert!(found.len() <= 12, "{}: {found:?}", found.len());
+    assert!(found.len() <= 4, "{}: {found:?}", found.len());
 }
 
 #[test]

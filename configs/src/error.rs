@@ -91,6 +91,12 @@ impl ConfigError {
     /// What the user can do about it, where that is known: a sentence for a line of its own.
     pub fn hint(&self) -> Option<String> {
         match self {
+            // What is called by one word is meant for a recipe that came with the program.
+            ConfigError::Missing { path, .. }
+                if path.components().count() == 1 && path.extension().is_none() =>
+            {
+                Some("name a file; `segue recipes` lists the recipes that come with the program".into())
+            }
             ConfigError::Missing { .. } => None,
             ConfigError::Syntax { message, .. } | ConfigError::WrongType { message, .. } => {
                 advice::hint(message)

@@ -1,8 +1,9 @@
 //! Names that settings have in other programs, for advice: Hugging Face's trainer, fairseq, Lightning, NVIDIA's Transformer-XL.
 
-/// Such names, each with the key of the setting here.
+/// Such names, each with the key of the setting here, or with key and value where the name says both.
 pub const NAMES: &[(&str, &str)] = &[
     ("learning_rate", "optim.lr"),
+    ("lr", "optim.lr"),
     ("max_lr", "optim.lr"),
     ("wd", "optim.weight_decay"),
     ("max_grad_norm", "optim.clip"),
@@ -27,10 +28,6 @@ pub const NAMES: &[(&str, &str)] = &[
     ("per_gpu_train_batch_size", "train.micro_batch"),
     ("micro_batch_size", "train.micro_batch"),
     ("max_sentences", "train.micro_batch"),
-    ("gradient_accumulation_steps", "train.micro_batch"),
-    ("accumulate_grad_batches", "train.micro_batch"),
-    ("update_freq", "train.micro_batch"),
-    ("batch_chunk", "train.micro_batch"),
     ("per_device_eval_batch_size", "eval.group"),
     ("eval_batch_size", "eval.lanes"),
     ("warmup_steps", "schedule.warmup"),
@@ -59,8 +56,8 @@ pub const NAMES: &[(&str, &str)] = &[
     ("save_dir", "run.dir"),
     ("work_dir", "run.dir"),
     ("default_root_dir", "run.dir"),
-    ("fp16", "train.precision"),
-    ("bf16", "train.precision"),
+    ("fp16", "train.precision=fp16"),
+    ("bf16", "train.precision=bf16"),
     ("gradient_checkpointing", "train.recompute"),
     ("checkpoint_activations", "train.recompute"),
     ("model_name_or_path", "train.init_from"),
@@ -75,7 +72,7 @@ pub const NAMES: &[(&str, &str)] = &[
     ("dataset_path", "data.corpus"),
 ];
 
-/// The key of a setting by a name of its that other programs have, with dashes or without.
+/// The key of a setting by a name of its that other programs have, with dashes or without, and with its value where the name says that.
 pub fn key_of(name: &str) -> Option<&'static str> {
     let name = name.trim_start_matches('-').replace('-', "_");
     let last = name.rsplit('.').next().unwrap_or(&name);

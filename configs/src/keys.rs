@@ -54,7 +54,9 @@ pub(crate) fn flatten(value: &Value) -> Vec<(String, Value)> {
 
 /// The known key that is most like one that is not known, where one is like it.
 pub(crate) fn nearest(key: &str, known: &[String]) -> Option<String> {
-    if let Some(key) = foreign::key_of(key) {
+    // A family may have no such setting, and of passes fine-tuning alone.
+    let is_here = |found: &&str| known.iter().any(|key| found.split('=').next() == Some(key));
+    if let Some(key) = foreign::key_of(key).filter(is_here) {
         return Some(key.into());
     }
     let score = |candidate: &String| {

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::config::Networks;
-use crate::keys::{flatten, nearest, pointer};
+use crate::keys::{flatten, nearest, pointer, text_of};
 use crate::model::{Models, WrongValue};
 use crate::own::OwnSections;
 use crate::{Config, ConfigError, OptimConfig, ScheduleConfig};
@@ -252,7 +252,16 @@ impl Layers {
     /// `raw` is the text of an override: a key that wants text takes it as it stands, were it a number.
     fn merge(&mut self, value: &Value, origin: &str, raw: Option<&str>) -> Result<(), ConfigError> {
         let known: Vec<String> = flatten(&self.merged).into_iter().map(|(key, _)| key).collect();
-        for (key, value) in flatten(value) {
+        let written = flatten(value);
+        for (key, value) in &written {
+            let Some(now) = self.moved(key).filter(|now| written.iter().any(|(other, _)| other == now))
+            else {
+                continue;
+            };
+            let why = format!("it is called {now} now, which is given too\nhint: leave it out");
+            return Err(ConfigError::OutOfRange { key: key.clone(), value: text_of(value), why });
+        }
+        for (key, value) in written {
             let key = self.moved(&key).map_or(key, String::from);
             let general = self.of_all_networks(&key);
             if !known.contains(general.as_ref().unwrap_or(&key)) {
@@ -261,6 +270,9 @@ impl Layers {
                     continue;
                 }
                 // Keys of other families are no advice where one of this family is like it.
+                let tunes = self.merged["task"]["name"].as_str().is_some_and(|task| !task.is_empty());
+                let known: Vec<String> =
+                    known.into_iter().filter(|key| tunes || !key.starts_with("task.")).collect();
                 let of_others = || self.defaults.models().own_keys().collect::<Vec<_>>();
                 return Err(ConfigError::UnknownKey {
                     nearest: nearest(&key, &known).or_else(|| nearest(&key, &of_others())),

@@ -22,6 +22,12 @@ pub fn of_recipe(models: &Models) -> Value {
     let names: Vec<&str> = models.types().iter().map(|known| known.name).collect();
     sections["model"]["properties"]["model_type"] =
         json!({ "enum": names, "description": "The model. It decides which of the other keys there are." });
+    for (before, now) in models.types().iter().flat_map(|known| known.moved) {
+        if let Some((section, key)) = before.split_once('.') {
+            sections[section]["properties"][key] =
+                json!({ "deprecated": true, "description": format!("It is called `{now}` now.") });
+        }
+    }
     for name in OF_NETWORKS {
         let own = sections[name].clone();
         for network in models.types().iter().flat_map(|known| known.networks) {

@@ -1,7 +1,10 @@
 //! Recipes that come with the program, by name: `--config demo`.
 
+use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
+
+use clap::builder::{OsStringValueParser, TypedValueParser};
 
 /// Where they lie below an installation, and below a clone.
 const FOLDERS: [&str; 2] = ["share/segue/recipes", "configs/recipes"];
@@ -32,30 +35,24 @@ pub fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 /// The file of the recipe that `--config` names: a file, or one that came with the program by its name.
-pub fn find(named: &str) -> Result<PathBuf, String> {
+pub fn find(named: &OsStr) -> PathBuf {
     find_in(named, folder().as_deref())
 }
 
-fn find_in(named: &str, folder: Option<&Path>) -> Result<PathBuf, String> {
+/// Parses `--config`.
+pub fn parser() -> impl TypedValueParser<Value = PathBuf> {
+    OsStringValueParser::new().map(|named| find(&named))
+}
+
+fn find_in(named: &OsStr, folder: Option<&Path>) -> PathBuf {
     let path = Path::new(named);
     // What is written as a path is one, there or not.
-    let is_name = path.components().count() == 1 && path.extension().is_none() && !named.is_empty();
-    if !is_name || path.exists() {
-        return Ok(path.into());
+    let is_name = path.file_name() == Some(named) && path.extension().is_none();
+    if !is_name || path.is_file() {
+        return path.into();
     }
-    let Some(folder) = folder else {
-        return Err("there is no such file, and no recipes lie beside this program".into());
-    };
-    let shipped = folder.join(named).with_extension(EXTENSION);
-    if shipped.is_file() {
-        return Ok(shipped);
-    }
-    let known = files(folder).unwrap_or_default();
-    let name = |path: &PathBuf| path.file_stem().map(|name| name.to_string_lossy().into_owned());
-    let like = known.iter().filter_map(name).map(|name| (strsim::jaro_winkler(named, &name), name));
-    let nearest = like.filter(|(similar, _)| *similar > 0.8).max_by(|a, b| a.0.total_cmp(&b.0));
-    let nearest = nearest.map(|(_, name)| format!("; did you mean `{name}`?")).unwrap_or_default();
-    Err(format!("there is no such file and no recipe of that name{nearest} `segue recipes` lists them"))
+    let shipped = folder.map(|folder| folder.join(named).with_extension(EXTENSION));
+    shipped.filter(|shipped| shipped.is_file()).unwrap_or_else(|| path.into())
 }
 
 #[cfg(test)]
@@ -70,13 +67,11 @@ mod tests {
         std::fs::write(folder.join("demo.toml"), "").unwrap();
         let of_program = folder_above(&place.path().join("libexec/segue")).unwrap();
         assert_eq!(of_program, folder);
-        let find = |named: &str| find_in(named, Some(&of_program));
-        assert_eq!(find("demo"), Ok(folder.join("demo.toml")));
-        for path in ["demo.toml", "./demo", "missing/recipe.toml", ""] {
-            assert_eq!(find(path), Ok(PathBuf::from(path)));
+        let find = |named: &str| find_in(named.as_ref(), Some(&of_program));
+        assert_eq!(find("demo"), folder.join("demo.toml"));
+        for path in ["demo.toml", "./demo", "demo/", "missing/recipe.toml", "demoo", ""] {
+            assert_eq!(find(path), PathBuf::from(path));
         }
-        let error = find("demoo").unwrap_err();
-        assert!(error.contains("did you mean `demo`?") && error.contains("segue recipes"), "{error}");
-        assert!(find_in("demo", None).is_err());
+        assert_eq!(find_in("demo".as_ref(), None), PathBuf::from("demo"));
     }
 }

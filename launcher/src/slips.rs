@@ -2,7 +2,12 @@
 
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use segue_configs::foreign;
+use segue_configs::{foreign, reference};
+use segue_families::MODELS;
+
+/// Commands that take overrides, and the one of them that fine-tunes.
+const WITH_OVERRIDES: [&str; 3] = ["pretrain", TUNES, "plan"];
+const TUNES: &str = "finetune";
 
 /// Adds to the error of an unknown option how the setting is written here, where it is one, and leaves one command of several that are like
 /// an unknown one. `words`: the command line.
@@ -37,18 +42,29 @@ fn advise_on_option(error: &mut clap::Error, words: &[String]) {
 
 /// The override that `option` stands for: a key with dashes before it, or another program's name of a setting.
 fn assignment(option: &str, words: &[String]) -> Option<String> {
+    let command = words.iter().find(|word| WITH_OVERRIDES.contains(&word.as_str()))?;
     let name = option.split('=').next().unwrap_or(option).trim_start_matches('-');
-    let key = match (foreign::key_of(name), name.split_once('.')) {
-        (Some(key), _) => key,
-        (None, Some((section, key))) if !section.is_empty() && !key.is_empty() => name,
-        _ => return None,
-    };
+    let key = foreign::key_of(name).or_else(|| is_key(name).then_some(name))?;
+    // Of passes over examples, fine-tuning alone knows.
+    if key.starts_with("task.") && command != TUNES {
+        return None;
+    }
+    if key.contains('=') {
+        return Some(key.into());
+    }
     let is_option = |word: &&String| word.split('=').next() == option.split('=').next();
     let at = words.iter().position(|word| is_option(&word))?;
     let beside = words[at].split_once('=').map(|(_, value)| value);
-    let value =
-        beside.or_else(|| words.get(at + 1).map(String::as_str).filter(|next| !next.starts_with("--")));
-    Some(format!("{key}={}", value.unwrap_or("VALUE")))
+    let next =
+        words.get(at + 1).map(String::as_str).filter(|next| !next.starts_with("--") && !next.contains('='));
+    Some(format!("{key}={}", beside.or(next).unwrap_or("VALUE")))
+}
+
+/// Whether some family has this key.
+fn is_key(name: &str) -> bool {
+    let Some((section, key)) = name.split_once('.') else { return false };
+    let sections = reference::sections(&MODELS);
+    sections.iter().any(|known| known.name == section && known.keys.iter().any(|own| own.name == key))
 }
 
 #[cfg(test)]
@@ -67,12 +83,24 @@ mod tests {
             ("segue pretrain --learning-rate=1e-3 run.dir=a", "optim.lr=1e-3"),
             ("segue finetune --per_device_train_batch_size 8", "train.micro_batch=8"),
             ("segue pretrain --optim.lr", "optim.lr=VALUE"),
+            ("segue pretrain --lr 3", "optim.lr=3"),
+            ("segue pretrain --learning_rate run.dir=a", "optim.lr=VALUE"),
+            ("segue pretrain --fp16", "train.precision=fp16"),
+            ("segue finetune --num_train_epochs 3", "task.epochs=3"),
         ] {
             let words: Vec<String> = line.split(' ').map(String::from).collect();
             let Err(mut error) = Cli::try_parse_from(&words) else { panic!("{line}") };
             advise(&mut error, &words);
             let text = error.to_string();
             assert!(text.contains(&format!("settings are overrides without dashes: {told}\n")), "{text}");
+        }
+        for line in
+            ["segue pretrain --foo.bar=3", "segue generate --max-length 20", "segue pretrain --max_epochs 3"]
+        {
+            let words: Vec<String> = line.split(' ').map(String::from).collect();
+            let Err(mut error) = Cli::try_parse_from(&words) else { panic!("{line}") };
+            advise(&mut error, &words);
+            assert!(!error.to_string().contains("overrides"), "{error}");
         }
         let words = ["segue", "pretrain", "--confg", "a"].map(String::from);
         let Err(mut error) = Cli::try_parse_from(&words) else { panic!() };

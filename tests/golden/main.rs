@@ -79,7 +79,7 @@ fn ranks_beside_one(kernels: &Kernels) -> &'static [usize] {
     if is_best || repeats(0, 1) == 1 { &RANKS[1..] } else { &RANKS[2..] }
 }
 
-/// Holds one run with one family of kernels against its file, on 1, 2 and 4 ranks.
+/// Holds one run with one family of kernels against its file, on 1 rank and on [`ranks_beside_one`].
 fn hold(run: &Run, kernels: &Kernels) {
     if !kernels.are_here() {
         // Every processor that libtorch is fast on has AVX2: that family is never passed over.

@@ -162,7 +162,7 @@ impl Inputs {
             None => lines(path, bytes, options)?,
         };
         inputs.name = path.into();
-        inputs.warn_of_pairs(options.name);
+        inputs.warn_of_pairs(options);
         Ok(inputs)
     }
 
@@ -241,8 +241,10 @@ impl Inputs {
     }
 
     /// Says so where the task's examples are pairs and these are not, or the other way round: the answers mean little then.
-    fn warn_of_pairs(&mut self, task: &str) {
-        let Some(pairs) = glue::has_pairs(task) else { return };
+    fn warn_of_pairs(&mut self, options: &InputOptions<'_>) {
+        let task = options.name;
+        let named = (!options.task.second_text.is_empty()).then_some(true);
+        let Some(pairs) = named.or_else(|| glue::has_pairs(task)) else { return };
         let found = self.texts.iter().any(|text| text.second.is_some());
         let (was, is) = match (pairs, found) {
             (true, false) => ("pairs of texts", "single texts"),
@@ -270,7 +272,7 @@ fn lines(path: &Path, bytes: &[u8], options: &InputOptions<'_>) -> Result<Inputs
         )));
     }
     let text = without_mark(bytes);
-    if text.trim_ascii().is_empty() {
+    if text.is_empty() {
         return Err(DataError::line(path, 1, "the file is empty"));
     }
     let text = text.strip_suffix(b"\n").unwrap_or(text);
@@ -325,7 +327,15 @@ fn columns_of(table: &Table, options: &InputOptions<'_>) -> Result<Columns, Data
         Columns::find_texts(table, [(TEXT, text), (SECOND_TEXT, second)], &finding)
     };
     if options.text.is_some() || options.second_text.is_some() {
-        return find(options.text.unwrap_or_default(), options.second_text.unwrap_or_default());
+        let or_trained = |given: Option<&'_ str>, trained: &str| match given {
+            Some(given) => given.to_string(),
+            None if Columns::are_in(table, &[trained]) => trained.to_string(),
+            None => String::new(),
+        };
+        return find(
+            &or_trained(options.text, &task.text),
+            &or_trained(options.second_text, &task.second_text),
+        );
     }
     let named: Vec<&str> =
         [task.text.as_str(), &task.second_text].into_iter().filter(|name| !name.is_empty()).collect();

@@ -13,6 +13,7 @@ use super::{at_least_one, print_text};
 use crate::failure::{Failure, USAGE, text_of};
 use crate::folder::Force;
 use crate::output::Output;
+use crate::recipes;
 
 /// Arguments of `segue batch`.
 #[derive(Args)]
@@ -275,7 +276,8 @@ fn inputs(command: &[OsString]) -> impl Iterator<Item = PathBuf> {
         let text = word.to_str()?;
         options.iter().find_map(|option| text.strip_prefix(option)?.strip_prefix('=')).map(PathBuf::from)
     };
-    following.map(|pair| PathBuf::from(&pair[1])).chain(command.iter().filter_map(joined))
+    let all = following.map(|pair| PathBuf::from(&pair[1])).chain(command.iter().filter_map(joined));
+    all.map(|path| recipes::find(path.as_os_str()))
 }
 
 /// The words of the job: this program is the supervisor of the command.

@@ -1,10 +1,10 @@
-use segue_tasks::TaskConfig;
 use std::path::PathBuf;
 
 use clap::Args;
 use segue_collectives::Communicator;
 use segue_configs::{Config, FinetuneConfig};
 use segue_engine::Outcome;
+use segue_tasks::TaskConfig;
 use serde_json::{Value, json};
 
 use super::{at_least_one, dry_run, print_text};
@@ -25,7 +25,7 @@ use crate::training::{Place, Training, check_run_dir};
     segue pretrain --config configs/recipes/enwik8-base.toml --dry-run --ranks 2")]
 pub struct PretrainArgs {
     /// Recipe, a TOML file, or the name of one that comes with the program (`segue recipes`) [default: every key at its default].
-    #[arg(long, value_name = "FILE|NAME", value_parser = recipes::find)]
+    #[arg(long, value_name = "FILE|NAME", value_parser = recipes::parser())]
     config: Option<PathBuf>,
     /// Print the merged configuration as TOML, with the origin of each value, and exit.
     #[arg(long)]

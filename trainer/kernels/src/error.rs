@@ -224,13 +224,24 @@ impl NoWayBack {
 /// Keys that no run goes on with other values of, beside those of the model and the text.
 const FIXED: [&str; 3] = ["train.lanes", "train.device", "task.name"];
 
+/// The folder that runs lie in for the most part.
+const RUNS: &str = "runs";
+
 /// What to do where a model that is not there is called by a name of Hugging Face's hub: `gpt2`, or `xlnet/xlnet-base-cased`.
 fn advice_on_hub(path: &Path) -> Option<String> {
-    let plain = |part: Component| matches!(part, Component::Normal(_));
-    let is_name = path.components().all(plain) && (1..=2).contains(&path.components().count());
-    let name = path.display();
-    (is_name && !path.exists()).then(|| {
-        format!("name a folder; nothing is downloaded here: `hf download {name} --local-dir FOLDER` fetches a model of that name")
+    let is_plain = |part: &Component| match part {
+        Component::Normal(part) => part.to_str().is_some_and(|part| {
+            part.chars().all(|c| c.is_ascii_alphanumeric() || ['-', '_', '.'].contains(&c))
+        }),
+        _ => false,
+    };
+    let parts: Vec<Component> = path.components().collect();
+    // What lies in a folder that is there, or is to be a run, is a folder that is misspelt.
+    let first = parts.first()?.as_os_str();
+    let is_here = first == RUNS || Path::new(first).exists();
+    (parts.len() <= 2 && parts.iter().all(is_plain) && !is_here).then(|| {
+        let name = path.display();
+        format!("name a folder that is there; a model of Hugging Face's hub is fetched first: `hf download {name} --local-dir FOLDER`")
     })
 }
 
@@ -432,7 +443,7 @@ mod tests {
         for name in ["gpt2", "xlnet/xlnet-base-cased"] {
             assert!(hint(name).unwrap().contains(&format!("hf download {name} ")));
         }
-        for path in ["/models/gpt2", "../gpt2", "a/b/c", "src"] {
+        for path in ["/models/gpt2", "../gpt2", "a/b/c", "src", "src/lob.rs", "runs/sst2", "a b"] {
             assert_eq!(hint(path), None, "{path}");
         }
     }

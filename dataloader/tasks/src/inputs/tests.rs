@@ -22,10 +22,9 @@ fn each_line_of_text_keeps_its_number_and_blank_ones_are_told() {
     assert_eq!(texts(&inputs), [(1, "a\tb", None), (2, "", None), (3, "  ", None), (4, "c, \"d", None)]);
     assert_eq!((inputs.blank(), inputs.notes.len()), (vec![2, 3], 0));
     assert_eq!(texts(&read("in", "a", task).unwrap()), [(1, "a", None)]);
-    for (bytes, why) in [
-        (&b"\n \n"[..], "in.txt, line 1: the file is empty"),
-        (b"a\n\xFF\n", "in.txt, line 2: it is not UTF-8"),
-    ] {
+    for (bytes, why) in
+        [(&b""[..], "in.txt, line 1: the file is empty"), (b"a\n\xFF\n", "in.txt, line 2: it is not UTF-8")]
+    {
         let (usual, file) = (TaskConfig::default(), "in.txt".as_ref());
         let error = Inputs::parse(file, bytes, &asked_of(task, &usual)).unwrap_err();
         assert!(error.to_string().starts_with(why) && error.exit_code() == 65, "{error}");
@@ -66,7 +65,9 @@ fn columns_are_those_that_are_named_then_those_of_the_training() {
     let trained = TaskConfig { text: "b".into(), second_text: "a".into(), ..TaskConfig::default() };
     let elsewhere = TaskConfig { text: "body".into(), ..TaskConfig::default() };
     for (found, expected) in [
-        (asked(&trained, Some("a"), None), (2, "x", None)),
+        (asked(&trained, Some("text"), None), (2, "z", Some("x"))),
+        (asked(&trained, None, Some("text")), (2, "y", Some("z"))),
+        (asked(&elsewhere, Some("a"), None), (2, "x", None)),
         (asked(&trained, Some("2"), Some("b")), (2, "z", Some("y"))),
         (asked(&trained, None, None), (2, "y", Some("x"))),
         (asked(&elsewhere, None, None), (2, "z", None)),

@@ -59,7 +59,7 @@ pub struct StepArgs {
     #[arg(long, default_value_t = 85, value_parser = at_least_one)]
     predict: usize,
     /// Recipe whose model and shapes are timed in the place of the options above and below that name sizes.
-    #[arg(long, value_name = "FILE|NAME", value_parser = recipes::find)]
+    #[arg(long, value_name = "FILE|NAME", value_parser = recipes::parser())]
     config: Option<PathBuf>,
     /// Where to compute.
     #[arg(long, value_enum, default_value_t = DeviceArg::Cpu)]

@@ -29,7 +29,7 @@ pub struct SpeedArgs {
     #[arg(long, conflicts_with_all = ["config", "overrides"])]
     model: Option<PathBuf>,
     /// Recipe of a model with random weights, instead of --model; needs `model.vocab_size`.
-    #[arg(long, value_name = "FILE|NAME", value_parser = recipes::find)]
+    #[arg(long, value_name = "FILE|NAME", value_parser = recipes::parser())]
     config: Option<PathBuf>,
     /// Attention lengths.
     #[arg(long, value_delimiter = ',', default_value = "100,200,400,800", value_name = "N,..", value_parser = some_length)]

@@ -47,7 +47,7 @@ pub struct FinetuneArgs {
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// Recipe, a TOML file, or the name of one that comes with the program (`segue recipes`).
-    #[arg(long, value_name = "FILE|NAME", value_parser = recipes::find)]
+    #[arg(long, value_name = "FILE|NAME", value_parser = recipes::parser())]
     config: Option<PathBuf>,
     /// Seeds to train with, one run each in `RUN/seed-N`, and to compare in `RUN/summary.json`.
     #[arg(long, value_delimiter = ',', value_name = "N,..")]

@@ -29,7 +29,7 @@ pub struct BatchArgs {
     #[arg(long, value_name = "DIR", conflicts_with_all = ["config", "overrides"])]
     run: Option<PathBuf>,
     /// Recipe, a TOML file, or the name of one that comes with the program (`segue recipes`).
-    #[arg(long, value_name = "FILE|NAME", value_parser = recipes::find)]
+    #[arg(long, value_name = "FILE|NAME", value_parser = recipes::parser())]
     config: Option<PathBuf>,
     /// Step of the run, from 1.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]

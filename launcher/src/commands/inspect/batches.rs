@@ -25,7 +25,7 @@ use crate::recipes;
     --output batches.safetensors data.corpus=corpora/wiki")]
 pub struct BatchesArgs {
     /// Recipe, a TOML file, or the name of one that comes with the program (`segue recipes`).
-    #[arg(long, value_name = "FILE|NAME", value_parser = recipes::find)]
+    #[arg(long, value_name = "FILE|NAME", value_parser = recipes::parser())]
     config: Option<PathBuf>,
     /// Steps from the first on.
     #[arg(long, default_value_t = 1, value_parser = at_least_one)]

@@ -36,7 +36,7 @@ const OF_MACHINE: &str = "machine";
     mpirun -n 2 segue plan --measure mine.toml")]
 pub struct PlanArgs {
     /// Recipe, a TOML file, or the name of one that comes with the program (`segue recipes`) [default: every key at its default].
-    #[arg(long, value_name = "FILE|NAME", value_parser = recipes::find)]
+    #[arg(long, value_name = "FILE|NAME", value_parser = recipes::parser())]
     config: Option<PathBuf>,
     /// Machine: the name of one that comes with the program, a TOML file such as those in `configs/machines`, or
     /// `this-host`, which is measured first.

@@ -193,6 +193,12 @@ mod tests {
         let now = load(&["train.batch=7", "data.split_seed=3", "eval.recall_at=5"]).unwrap();
         assert_eq!(before, now);
         assert_eq!(before.own::<TurnsConfig>().batch, 7);
+        let place = tempfile::tempdir().unwrap();
+        let recipe = place.path().join("both.toml");
+        let text = "[model]\nmodel_type = \"planetoid\"\nbatch = 7\n[train]\nbatch = 9\n";
+        std::fs::write(&recipe, text).unwrap();
+        let both = models::<PlanetoidConfig>().load(Some(&recipe), &[]).unwrap_err().to_string();
+        assert!(both.contains("`model.batch` = 7") && both.contains("train.batch"), "{both}");
         let message = load(&["model.batch=many"]).unwrap_err();
         assert!(message.contains("train.batch"), "{message}");
     }

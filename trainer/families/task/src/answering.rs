@@ -10,13 +10,20 @@ use serde_json::{Value, json};
 /// How far a model lies below the record of its run: its best, and its checkpoints in a folder of theirs.
 const BELOW_RUN: usize = 2;
 
-/// The configuration that a model answers with: the length of its sequences, how many are answered at a time, the columns of its texts.
-pub fn answering_config(folder: &ModelFolder) -> Result<Config, ConfigError> {
+/// The task of which nothing else is known.
+const ANY_TASK: &str = "text";
+
+/// The configuration that a model answers `task` with, any where its folder names none: the length of its sequences, how many are answered at a time, the
+/// columns of its texts.
+pub fn answering_config(folder: &ModelFolder, task: &str) -> Result<Config, ConfigError> {
     let mut layers = vec![(finetuning_defaults(), "fine-tuning".to_string())];
     layers.extend(answering_layers(folder, &folder.path));
     let mut model = folder.config.to_json();
     model["model_type"] = json!(folder.config.model_type());
     layers.push((json!({ "model": model }), folder.path.join("config.json").display().to_string()));
+    // A folder without a run beside it names no task, and would be held against what pre-training asks for.
+    let task = if task.is_empty() { ANY_TASK } else { task };
+    layers.push((json!({ "task": { "name": task } }), "the head".into()));
     Ok(folder.models.load_over(layers, None, &[])?.config)
 }
 

@@ -1,6 +1,5 @@
 //! Folders of fine-tuned models: a model folder with heads, and what they were trained for.
 
-use segue_tasks::TaskConfig;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -11,6 +10,7 @@ use segue_family::Trained;
 use segue_kernels::{Parameters, TrainError};
 use segue_language::{ModelFolder, as_stored, encoders, read_finite, take_weights};
 use segue_publish::read_regular_text;
+use segue_tasks::TaskConfig;
 use serde_json::Value;
 use tch::{Kind, Tensor};
 

@@ -98,7 +98,7 @@ impl Question for TextAnswers {
         let number = head_of(&folder, options.task.as_deref())?;
         let head = &folder.heads[number];
         check(&folder, head, &options)?;
-        let config = answering_config(&folder.folder)?;
+        let config = answering_config(&folder.folder, &head.task)?;
         let read_as = config.own::<TaskConfig>().into_owned();
         let task = TaskConfig { labels: head.labels.clone(), skip_bad: false, ..read_as };
         let inputs = read(input, &options, head, &task)?;

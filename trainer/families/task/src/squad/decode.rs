@@ -1,6 +1,6 @@
-use segue_tasks::TaskConfig;
 use std::collections::HashSet;
 
+use segue_tasks::TaskConfig;
 use segue_tasks::squad::{Question, Questions};
 use serde::Serialize;
 
