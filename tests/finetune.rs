@@ -178,6 +178,17 @@ fn texts_from_anywhere_are_answered_as_those_of_the_task_are() {
     // The same texts are the same groups, to the last bit.
     let of_lines = finish(predict(&place, "run", "lines.txt", &[]));
     assert_eq!(answers(&of_lines.stdout), of_rows);
+    // A model folder without its run says enough.
+    fs::create_dir(place.path("model")).unwrap();
+    for file in fs::read_dir(place.path("run/best")).unwrap().map(|entry| entry.unwrap().path()) {
+        if file.is_file() {
+            fs::copy(&file, place.path("model").join(file.file_name().unwrap())).unwrap();
+        }
+    }
+    let of_model = finish(predict(&place, "model", "lines.txt", &[]));
+    assert!(of_model.status.success(), "{}", stderr(&of_model));
+    let labels_of = |rows: &[Vec<String>]| rows.iter().map(|row| row[0].clone()).collect::<Vec<_>>();
+    assert_eq!(labels_of(&answers(&of_model.stdout)), labels_of(&of_rows));
     let mut of_stdin = predict(&place, "run", "-", &["--format", "jsonl"]);
     of_stdin.stdin(fs::File::open(place.path("objects.jsonl")).unwrap());
     assert_eq!(answers(&of_stdin.output().unwrap().stdout), of_rows);
