@@ -222,8 +222,8 @@ impl Layers {
         }
     }
 
-    /// What is given outright wins over what a default would reckon, and over what was given before it; otherwise two keys that are both given must not
-    /// disagree.
+    /// Turns a relative key of [`RECKONED`] off where its absolute one is set explicitly and takes precedence: over a default, and over a relative key set
+    /// earlier. An absolute key that is set before its relative one, or in the same file, is a conflict.
     fn settle(&mut self) -> Result<(), ConfigError> {
         for (relative, outright) in RECKONED {
             let slot = self.merged.pointer_mut(&pointer(relative));

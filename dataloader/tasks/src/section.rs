@@ -18,7 +18,7 @@ pub enum TaskLoss {
     Margin,
 }
 
-/// Which states of a sequence a class, a number or the fit of an option is told from.
+/// How the hidden states of a sequence are pooled into the input of a head that classifies, regresses or scores an option.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TaskSummary {

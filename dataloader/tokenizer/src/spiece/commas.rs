@@ -9,8 +9,8 @@ use super::normalize::SPACE_SYMBOL;
 /// Calls `each` with the id of every token of normalised text, and its place there, with pieces such as `2000,` cut
 /// again.
 ///
-/// The comma becomes a piece of its own. What came before it is segmented anew without its space symbol; where it had
-/// none, the one that the model puts in front is taken off again.
+/// Splits the comma off into a piece of its own. The text before it is segmented again without its space symbol; where it had
+/// none, the one that the model prepends is removed.
 pub(super) fn cut_with_commas_apart(
     model: &SentencePiece,
     normalized: &[u8],

@@ -168,13 +168,13 @@ fn runs_of_seeds(path: &Path) -> Vec<(u64, PathBuf)> {
     runs
 }
 
-/// A run that a model is taken from: the first where there is one for each of several seeds.
+/// The run to load a model from; of a folder with a run per seed, the first.
 fn first_run(path: &Path) -> PathBuf {
     runs_of_seeds(path).into_iter().next().map_or_else(|| path.into(), |(_, run)| run)
 }
 
-/// The run that a model is taken from: where there is one for each of several seeds, one of them has to be named. `option`: what is
-/// written before a path on the command line.
+/// The run to load a model from. A folder with a run per seed is refused with the path of one of them. `option`: what precedes a path on the
+/// command line.
 pub fn one_run(path: &Path, option: &str) -> Result<PathBuf, Failure> {
     let runs = runs_of_seeds(path);
     let Some((first, _)) = runs.first() else { return Ok(path.into()) };

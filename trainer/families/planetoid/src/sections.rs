@@ -24,7 +24,7 @@ const LEAST_STEPS: f64 = 1e-3;
 pub struct DataConfig {
     /// Folder of the graph, with the files of the public data sets.
     pub corpus: String,
-    /// Seed of a split that is drawn anew; 0 for that of the files. Settings are chosen on another split than that of the figures.
+    /// Seed of a random split; 0 for the split of the files. Tune settings on another split than the one that results are reported on.
     #[schemars(transform = Range::at_least(0).at_most(i64::MAX).or_too_large("a seed has at most 63 bits"))]
     pub split_seed: u64,
     /// Labelled nodes of each class, with a `split_seed`.

@@ -13,16 +13,9 @@ use segue_kernels::TrainError;
 use segue_language::ModelFolder;
 use tempfile::TempDir;
 
+use crate::{fixture, options};
+
 const SHARED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared");
-
-fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/foreign").join(name)
-}
-
-fn options(target: Target, overrides: &[&str]) -> ConvertOptions {
-    let overrides = overrides.iter().map(|text| text.to_string()).collect();
-    ConvertOptions { overrides, ..ConvertOptions::new(target) }
-}
 
 /// Converts into a new folder; the memory length of the fixtures is given where the source does not say it.
 fn converted(source: &Path) -> (TempDir, PathBuf, Conversion) {

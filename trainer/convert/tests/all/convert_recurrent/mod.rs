@@ -16,13 +16,10 @@ use segue_kernels::TrainError;
 use serde_json::Value;
 use tempfile::TempDir;
 
-fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/foreign/recurrent").join(name)
-}
+use crate::options;
 
-fn options(target: Target, overrides: &[&str]) -> ConvertOptions {
-    let overrides = overrides.iter().map(|text| text.to_string()).collect();
-    ConvertOptions { overrides, ..ConvertOptions::new(target) }
+fn fixture(name: &str) -> PathBuf {
+    crate::fixture("recurrent").join(name)
 }
 
 fn converted(source: &Path) -> (TempDir, PathBuf, Conversion) {

@@ -7,8 +7,8 @@ use super::Sizes;
 use super::products::{Matrix, aligned, in_tiles};
 use crate::attention::COLUMNS;
 
-/// Queries of one tile. Each reckons the distances of all of them, of which it needs those to its own keys: fewer waste less,
-/// more are better products.
+/// Queries of one tile. Position scores are computed for every distance that occurs in a tile, of which each query uses those to its own keys: fewer
+/// queries waste less, more make larger matrix products.
 pub const ROWS: usize = 32;
 const ROWS_IN_TILES: usize = 64;
 
