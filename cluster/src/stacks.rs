@@ -127,6 +127,8 @@ fn install() {
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = tell as *const () as usize;
+            // On the stack of the thread: those for signals are too small for the unwinder. Where a kernel has borrowed the stack pointer this
+            // writes over its memory; the process that asks is about to end.
             action.sa_flags = libc::SA_RESTART;
             libc::sigemptyset(&mut action.sa_mask);
             libc::sigaction(signal(), &action, ptr::null_mut());
