@@ -27,9 +27,11 @@ demo: build ## Train a small Transformer-XL with 2 ranks on real text and let it
 test: build ## Run every test: unit, end to end under mpirun, documentation
 	scripts/tests/setup_test.sh
 	@mkdir -p target; scripts/tests/gpu_kit_logic_test.py >target/gpu_kit_logic.log 2>&1 & logic=$$!; \
-		trap 'kill %1 2>/dev/null || true' EXIT; code=0; \
+		SEGUE_BIN=$$PWD/target/debug/segue scripts/tests/python_test.py >target/python.log 2>&1 & python=$$!; \
+		trap 'kill %1 %2 2>/dev/null || true' EXIT; code=0; \
 		scripts/test.sh $(CARGO_FLAGS) || code=$$?; \
 		wait "$$logic" || { cat target/gpu_kit_logic.log; code=1; }; \
+		wait "$$python" || { cat target/python.log; code=1; }; \
 		exit $$code
 
 test-long: ## Run what takes hours, one after the other: servers of batch systems, kills, faults, histories, accuracies, packages

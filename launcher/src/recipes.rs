@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 
 /// Where they lie below an installation, and below a clone.
-const FOLDERS: [&str; 2] = ["share/segue/recipes", "configs/recipes"];
+const FOLDERS: [&str; 3] = ["share/segue/recipes", "segue/recipes", "configs/recipes"];
 
 /// What their files end in.
 const EXTENSION: &str = "toml";

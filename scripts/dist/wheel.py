@@ -50,7 +50,7 @@ def members(stage, build):
     """Name in the wheel, bytes, and whether it is a program."""
     name = f"segue-{build['version']}"
     info, data = f"{name}.dist-info", f"{name}.data/data/share"
-    for path in sorted((HERE / "segue").glob("*.py")):
+    for path in sorted([*(HERE / "segue").glob("*.py"), HERE / "segue/py.typed"]):
         yield f"segue/{path.name}", path.read_bytes(), False
     yield "segue/bin/segue", (stage / "libexec/segue").read_bytes(), True
     yield "segue/BUILD.json", (stage / "BUILD.json").read_bytes(), False

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import sys
+from typing import NoReturn
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 BINARY = os.path.join(HERE, "bin", "segue")
@@ -13,12 +14,12 @@ BINARY = os.path.join(HERE, "bin", "segue")
 UNAVAILABLE = 69
 
 
-def fail(message, hint):
+def fail(message: str, hint: str) -> NoReturn:
     sys.stderr.write(f"segue: error: {message}\nhint: {hint}\n")
     sys.exit(UNAVAILABLE)
 
 
-def libtorch(version):
+def libtorch(version: str) -> str:
     """The folder with libtorch of this version, of the package torch that this Python would import."""
     install = f"install it: python3 -m pip install torch=={version}"
     spec = importlib.util.find_spec("torch")
@@ -37,7 +38,7 @@ def libtorch(version):
     fail("the Python package torch has no lib/libtorch_cpu.so", install)
 
 
-def check_mpi(library, made_by):
+def check_mpi(library: str, made_by: str) -> None:
     """Ends with advice where the MPI library of the host cannot be loaded."""
     try:
         ctypes.CDLL(library)
@@ -49,7 +50,7 @@ def check_mpi(library, made_by):
         )
 
 
-def main():
+def main() -> None:
     with open(os.path.join(HERE, "BUILD.json"), encoding="utf-8") as file:
         build = json.load(file)
     lib = libtorch(build["libtorch"])
