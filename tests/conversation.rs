@@ -271,3 +271,35 @@ fn ctrl_c_ends_a_text_with_what_there_is_of_it() {
     assert_eq!((&said["exit_code"], &said["prompt"]), (&json!(130), &json!("the")));
     assert!(said["tokens"].as_array().unwrap().len() < 16_000_000);
 }
+
+/// Who closes a terminal with a view of runs in it leaves no program behind that is busy for ever. SIGHUP does not always come.
+#[test]
+fn a_view_of_runs_ends_with_its_terminal() {
+    let place = Workplace::new();
+    let (mut keyboard, mut terminal) = (0, 0);
+    let size = libc::winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+    // SAFETY: as in `Conversation::of`.
+    let (mut keyboard, terminal) = unsafe {
+        assert_eq!(
+            libc::openpty(&mut keyboard, &mut terminal, std::ptr::null_mut(), std::ptr::null(), &size),
+            0
+        );
+        (File::from_raw_fd(keyboard), File::from_raw_fd(terminal))
+    };
+    let ours = || Stdio::from(terminal.try_clone().unwrap());
+    let mut command = alone(&["watch", &place.text("")]);
+    command.env("TERM", "xterm").stdin(ours()).stdout(ours()).stderr(ours());
+    let mut program = command.spawn().unwrap();
+    drop((command, terminal));
+    // It draws.
+    assert!(keyboard.read(&mut [0; 64]).unwrap() > 0);
+    drop(keyboard);
+    let until = std::time::Instant::now() + PATIENCE;
+    while program.try_wait().unwrap().is_none() {
+        if std::time::Instant::now() > until {
+            program.kill().unwrap();
+            panic!("it goes on without a terminal");
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}

@@ -2,6 +2,7 @@
 
 mod draw;
 
+use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
@@ -39,11 +40,44 @@ fn follow(
             views = runs.look().cloned().collect();
         }
         terminal.draw(|frame| draw(frame, &views, &screen, now()))?;
-        if event::poll(KEYS_EVERY)? && quits(&event::read()?, &mut screen, views.len()) || stop() {
+        let over = match keys()? {
+            Keys::Some => event::poll(Duration::ZERO)? && quits(&event::read()?, &mut screen, views.len()),
+            Keys::None => false,
+            Keys::Gone => true,
+        };
+        if over || stop() {
             break;
         }
     }
     Ok(())
+}
+
+/// What the terminal has for us.
+enum Keys {
+    Some,
+    None,
+    /// The terminal is not there any more.
+    Gone,
+}
+
+/// Waits for keys, until it is time to draw again. The library that reads them would not come back from a terminal that was closed.
+fn keys() -> io::Result<Keys> {
+    if !io::stdin().is_terminal() {
+        return Ok(if event::poll(KEYS_EVERY)? { Keys::Some } else { Keys::None });
+    }
+    let mut terminal = libc::pollfd { fd: libc::STDIN_FILENO, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one descriptor is asked for, and there is one.
+    let ready = unsafe { libc::poll(&mut terminal, 1, KEYS_EVERY.as_millis() as libc::c_int) };
+    if ready < 0 {
+        let error = io::Error::last_os_error();
+        // A signal, such as that of another size.
+        return if error.kind() == io::ErrorKind::Interrupted { Ok(Keys::None) } else { Err(error) };
+    }
+    Ok(match terminal.revents {
+        0 => Keys::None,
+        events if events & (libc::POLLHUP | libc::POLLERR | libc::POLLNVAL) != 0 => Keys::Gone,
+        _ => Keys::Some,
+    })
 }
 
 /// Takes a key; true where it ends the view.
