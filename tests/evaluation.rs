@@ -98,6 +98,62 @@ fn bare_folder(place: &Workplace, run: &str, name: &str, change: impl Fn(&mut Va
     place.text(name)
 }
 
+/// What a run says at its end, its commands say too: of one model there is one perplexity, and a result names what it was made with.
+#[test]
+fn commands_evaluate_as_the_run_itself_does() {
+    let place = Workplace::new();
+    let keys = [
+        "train.steps=6",
+        "eval.lanes=3",
+        "eval.group=2",
+        "eval.segment=24",
+        "eval.mem_len=40",
+        "eval.clamp_len=30",
+        "eval.same_length=true",
+        "eval.ext_len=5",
+        "train.at_document_end=reset",
+    ];
+    let output = finish(alone(&place.pretrain("xl", &keys)));
+    let said =
+        String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && said.contains("3 lanes, segments of 24, memory of 40, 5 read again"),
+        "{said}"
+    );
+    let lstm = finish(alone(&place.pretrain_lstm("lstm", &["train.steps=6", "eval.lanes=5"])));
+    assert!(lstm.status.success());
+    for name in ["xl", "lstm"] {
+        let run = place.text(name);
+        let rows = std::fs::read_to_string(place.path(name).join("metrics.jsonl")).unwrap();
+        let row = rows.lines().rfind(|row| row.contains("\"bits_per_token\"")).unwrap();
+        let row: Value = serde_json::from_str(row).unwrap();
+        let found = succeed(alone(&["--json", "eval", "--model", &run]));
+        for key in ["nats", "targets", "loss", "ppl"] {
+            assert_eq!(found["evaluation"][key], row[key], "{name}: {key}");
+        }
+        // Sums of the same cut in another order, and a model that adapts beside what it was.
+        let tuned = succeed(alone(&["--json", "eval", "temperature", "--tokens", "40", "--model", &run]));
+        if name == "lstm" {
+            assert!((number(&tuned["plain"]["loss"]) - number(&row["loss"])).abs() < 1e-5, "{tuned} {row}");
+        }
+        let dynamic = ["eval", "dynamic", "--rule", "sgd", "--segment", "24", "--model", &run];
+        let fixed = succeed(alone(&[&["--json"], &dynamic[..]].concat()))["fixed"].clone();
+        let alike = ["--json", "eval", "--lanes", "1", "--segment", "24", "--model", &run];
+        let alike = match name {
+            "xl" => [&alike[..], &["--ext-len", "0", "--at-document-end", "carry"]].concat(),
+            _ => alike.to_vec(),
+        };
+        let plain = succeed(alone(&alike));
+        assert!(
+            (number(&fixed["loss"]) - number(&plain["evaluation"]["loss"])).abs() < 1e-6,
+            "{fixed} {plain}"
+        );
+        let line = finish(alone(&dynamic));
+        let said = stderr(&line);
+        assert!(said.contains("(1 lane, segments of 24, ") && said.contains("weights of "), "{said}");
+    }
+}
+
 /// Damage of a folder that has no hashes cannot be found.
 #[test]
 fn a_model_without_a_manifest_is_not_called_verified() {
@@ -231,7 +287,9 @@ fn an_xlnet_trained_left_to_right_is_evaluated_on_the_stream() {
     ];
     let trained = succeed(alone(&place.pretrain_xlnet("uni", &[&keys[..], &["eval.lanes=4"]].concat())));
     let run = place.text("uni");
-    let eval = ["--json", "eval", "--model", &run, "--lanes", "4", "--segment", "32"];
+    let own = succeed(alone(&["--json", "eval", "--model", &run]));
+    assert_eq!(own["evaluation"], trained["evaluation"]);
+    let eval = ["--json", "eval", "--model", &run, "--lanes", "4", "--segment", "32", "--group", "4"];
     let result = succeed(alone(&eval));
     // Lanes go in other groups here: the same sums in another order.
     let [own, found] = [&trained["evaluation"], &result["evaluation"]];
@@ -242,7 +300,7 @@ fn an_xlnet_trained_left_to_right_is_evaluated_on_the_stream() {
         let folder = bare_folder(&place, "uni", name, |config| config["reuse_len"] = reuse_len.clone());
         let corpus = place.text("pairs");
         let eval =
-            ["--json", "eval", "--model", &folder, "--corpus", &corpus, "--lanes", "4", "--segment", "32"];
+            ["--json", "eval", "--model", &folder, "--corpus", &corpus, "--segment", "32", "--group", "4"];
         assert_eq!(succeed(alone(&eval))["evaluation"], result["evaluation"], "{name}");
     }
     fail(alone(&["eval", "--model", &run, "--ext-len", "4"]), 64, &["--ext-len"]);
@@ -293,12 +351,12 @@ fn lines_are_evaluated_as_a_run_of_episodes_validates() {
     let run = place.text("run");
     let eval = ["--json", "eval", "--model", &run, "--lines"];
     let by_lines = succeed(alone(&eval));
-    let [own, found] = [&trained["evaluation"], &by_lines["evaluation"]];
-    assert_eq!(own["targets"], found["targets"]);
-    assert!((number(&own["loss"]) - number(&found["loss"])).abs() < 1e-6, "{own} {found}");
+    let found = &by_lines["evaluation"];
+    assert_eq!(&trained["evaluation"], found);
+    assert_eq!(succeed(alone(&eval[..4])), by_lines);
     let one = succeed(mpirun(2, &[&eval[..], &["--group", "2"]].concat()));
     assert_eq!(one, succeed(alone(&[&eval[..], &["--group", "2"]].concat())));
-    let stream = succeed(alone(&eval[..4]))["evaluation"].clone();
+    let stream = succeed(alone(&[&eval[..4], &["data.order=stream"]].concat()))["evaluation"].clone();
     assert!(stream["loss"] != found["loss"] && stream["targets"] != found["targets"]);
     fail(alone(&["eval", "--model", &run, "--lines", "--by-rows"]), 64, &["--lines", "--by-rows"]);
 }

@@ -7,7 +7,7 @@ use clap::Args;
 use segue_collectives::Communicator;
 use segue_dataloader::{Split, TokenStream};
 use segue_engine::Watch;
-use segue_language::Evaluation;
+use segue_language::{Cut, Evaluation};
 use segue_protocols::{
     AfterPasses, DynamicOptions, Passes, Rule, StatisticsOptions, dynamic_passes, dynamic_trials,
     gradient_statistics,
@@ -17,9 +17,10 @@ use serde_json::{Value, json};
 use self::grid::Grid;
 use self::options::{GradientName, MeanName, RuleName};
 use super::monte_carlo::{Best, Tried};
+use super::split::AttentionArgs;
 use super::subject::{Subject, SubjectArgs};
 use super::walk::TemperatureArgs;
-use super::{AttentionArgs, SplitName, monte_carlo};
+use super::{SplitName, monte_carlo};
 use crate::commands::some_length;
 use crate::failure::{Failure, NOT_A_NUMBER, USAGE};
 use crate::output::{Output, Unit};
@@ -105,7 +106,8 @@ pub fn run(args: DynamicArgs, comm: &dyn Communicator, out: &Output) -> Result<V
     let (mut options, grid) = (options::options(&args)?, Grid::of(&args)?);
     check_rates(&args)?;
     let mut subject = args.subject.open(out)?;
-    subject.model.look(&args.attention.of(&subject.folder.config)?);
+    let seen = args.attention.of(&subject.folder, &args.subject.model)?;
+    subject.model.look(&seen);
     subject.model.set_inverse_temperature(args.temperature.temperature);
     let rule_of = |segment: usize| -> Result<(usize, Rule), Failure> {
         Ok((segment, rule(&args, segment, &subject, comm, out)?))
@@ -128,8 +130,11 @@ pub fn run(args: DynamicArgs, comm: &dyn Communicator, out: &Output) -> Result<V
     }
     let (best, tried) = job.best_rates(options)?;
     let (before, after) = job.before_and_after(options)?;
-    out.line(&format!("fixed:   {}", before.describe()));
-    out.line(&format!("dynamic: {}", after.describe()));
+    // Each token is learned from once, in the order of the text: there is one lane.
+    let cut = Cut::new(&subject.folder.config, &seen, 1, options.segment)?;
+    let folder = subject.folder.path.display();
+    out.line(&format!("fixed:   {} ({cut}; weights of {folder})", before.describe()));
+    out.line(&format!("dynamic: {} ({cut})", after.describe()));
     let rates = best.as_ref().map_or(args.rates[0], |(rates, _)| *rates);
     let passes = match best {
         _ if args.passes == 0 => Vec::new(),
@@ -152,6 +157,7 @@ pub fn run(args: DynamicArgs, comm: &dyn Communicator, out: &Output) -> Result<V
     let diverged = trials.iter().filter(|(_, trial)| trial.is_err()).map(|(options, _)| point(options));
     let mut told = json!({
         "model": subject.folder.path,
+        "cut": cut,
         "rule": if args.rule == RuleName::Sgd { "sgd" } else { "rms" },
         "lr": options.lr,
         "decay": options.decay,

@@ -3,13 +3,12 @@
 mod coverage;
 mod dynamic;
 mod gates;
-mod lines;
 mod monte_carlo;
-mod pairs;
 mod recl;
 mod recovery;
 mod sliding;
 mod speed;
+mod split;
 pub mod subject;
 mod temperature;
 mod walk;
@@ -19,25 +18,16 @@ use std::path::{Path, PathBuf};
 
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand, ValueEnum};
 use segue_collectives::Communicator;
-use segue_configs::ModelConfig;
-use segue_dataloader::sections::{DocumentEnd, TextEvalConfig};
-use segue_dataloader::{Corpus, Documents, Split, TokenStream};
-use segue_engine::Watch;
+use segue_dataloader::{Corpus, Split};
 use segue_family::{Asked, Evaluations, Trained};
-use segue_language::{EvalOptions, Evaluation, ModelFolder, Objective, context, evaluate, load_objective};
-use serde_json::{Value, json};
+use segue_language::ModelFolder;
+use serde_json::Value;
 
-use self::subject::{Subject, TextArgs};
-use self::walk::TemperatureArgs;
+use self::split::SplitArgs;
 use super::questions::{With, ask};
-use super::{DeviceArg, at_least_one, device_of_rank, distance, length, some_length};
+use super::{DeviceArg, at_least_one, device_of_rank};
 use crate::failure::{BAD_CONFIG, Failure, NOT_A_NUMBER, USAGE};
-use crate::output::{Output, Unit};
-
-/// Pieces of a plain stream.
-const LANES: usize = 4;
-/// Tokens of a piece per forward pass.
-const SEGMENT: usize = 128;
+use crate::output::Output;
 
 /// Arguments of `segue eval`.
 #[derive(Args)]
@@ -59,60 +49,7 @@ pub struct EvalArgs {
     #[arg(long, required = true)]
     model: Option<PathBuf>,
     #[command(flatten)]
-    text: TextArgs,
-    /// Number of lanes the split is cut into, each with fresh memory; 1 gives every token all of its past [default: 4;
-    /// of pairs `eval.lanes`].
-    #[arg(long, value_parser = at_least_one)]
-    lanes: Option<usize>,
-    /// Lanes per forward pass of a plain stream. Ranks take turns with groups of so many, so that under mpirun `lanes / group`
-    /// ranks have work; it changes the last bits of the result.
-    #[arg(long, default_value_t = 4, value_parser = at_least_one)]
-    group: usize,
-    /// Tokens per lane and forward pass [default: 128].
-    #[arg(long, value_parser = some_length)]
-    segment: Option<usize>,
-    /// Tokens to re-read before each segment, as context.
-    #[arg(long, default_value_t = 0, value_parser = length)]
-    ext_len: usize,
-    /// Treatment of the memory at the end of a document, as `train.at_document_end`.
-    #[arg(long, value_enum, default_value = "carry")]
-    at_document_end: DocumentEndName,
-    /// Predict each line from a fresh state, its first token from an end of line, as a run with `data.order = "episodes"` validates. Only for
-    /// recurrent models.
-    #[arg(long, conflicts_with_all = ["ext_len", "at_document_end", "by_rows", "mem_len", "clamp_len", "same_length"])]
-    lines: bool,
-    #[command(flatten)]
-    temperature: TemperatureArgs,
-    #[command(flatten)]
-    attention: AttentionArgs,
-    /// Report the mean over rows too: in each lane one more than predictions, which AWD-LSTM's program divides by.
-    #[arg(long)]
-    by_rows: bool,
-    #[command(flatten)]
-    pairs: pairs::PairArgs,
-    /// Where to compute.
-    #[arg(long, value_enum, default_value_t = DeviceArg::Cpu)]
-    device: DeviceArg,
-}
-
-/// Context of attention.
-#[derive(Args)]
-struct AttentionArgs {
-    /// Memory length, in positions [default: the model's].
-    #[arg(long, value_parser = length)]
-    mem_len: Option<usize>,
-    /// Largest distance; greater ones are clamped to it, -1 for no limit [default: the model's].
-    #[arg(long, allow_negative_numbers = true, value_parser = distance)]
-    clamp_len: Option<i64>,
-    /// Show every query the same number of keys [default: the model's].
-    #[arg(long)]
-    same_length: bool,
-}
-
-impl AttentionArgs {
-    fn of(&self, model: &ModelConfig) -> Result<TextEvalConfig, Failure> {
-        Ok(context(model, self.mem_len, self.clamp_len, self.same_length)?)
-    }
+    split: SplitArgs,
 }
 
 /// Other ways to look at a model.
@@ -218,37 +155,7 @@ impl From<SplitName> for Split {
     }
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum DocumentEndName {
-    /// Nothing.
-    Carry,
-    /// The next segment starts with a fresh memory.
-    Reset,
-    /// No position sees another document.
-    Mask,
-}
-
-impl From<DocumentEndName> for DocumentEnd {
-    fn from(name: DocumentEndName) -> DocumentEnd {
-        match name {
-            DocumentEndName::Carry => DocumentEnd::Carry,
-            DocumentEndName::Reset => DocumentEnd::Reset,
-            DocumentEndName::Mask => DocumentEnd::Mask,
-        }
-    }
-}
-
 impl EvalArgs {
-    /// What only Transformer-XL knows.
-    fn refuse_context(&self) -> Result<(), Failure> {
-        if self.ext_len > 0 || matches!(self.at_document_end, DocumentEndName::Mask) {
-            let message = "--ext-len and --at-document-end mask are options of Transformer-XL\nhint: use \
-                --at-document-end reset";
-            return Err(Failure::new(USAGE, message));
-        }
-        Ok(())
-    }
-
     /// Whether ranks share the work.
     pub fn takes_ranks(&self) -> bool {
         match &self.protocol {
@@ -302,7 +209,7 @@ pub fn run(mut args: EvalArgs, comm: &dyn Communicator, out: &Output) -> Result<
     match (args.protocol.take(), args.model.take()) {
         (Some(Named::OfText(protocol)), _) => protocol.run(comm, out),
         (Some(Named::OfFamily(asked, given)), _) => run_own(asked, given, comm, out),
-        (None, Some(model)) => run_split(&model, args, comm, out),
+        (None, Some(model)) => split::run(&model, &args.split, comm, out),
         (None, None) => Err(Failure::new(USAGE, "give --model")),
     }
 }
@@ -324,88 +231,6 @@ fn run_own(
         return Err(model.is_not(&format!("a {wanted} model")).into());
     }
     Ok(ask(asked, model, &given, comm, out)?.value)
-}
-
-/// Evaluates a split and prints perplexity and bits.
-fn run_split(model: &Path, args: EvalArgs, comm: &dyn Communicator, out: &Output) -> Result<Value, Failure> {
-    let compute = device_of_rank(args.device, comm, out)?;
-    let folder = ModelFolder { compute, ..args.text.open_folder(model, out)? };
-    let tokens = folder.next_tokens()?;
-    if tokens.looks_both_ways(&folder.config) {
-        return pairs::run(folder, model, &args, comm, out);
-    }
-    if !tokens.reads_context_again() {
-        args.refuse_context()?;
-    }
-    let config = folder.training_config(model, &[])?;
-    let by_lines = args.lines.then(|| lines::config(&folder, &config, &args)).transpose()?;
-    let load = |folder: &ModelFolder| load_objective(folder, &config);
-    let subject = Subject::of(folder, model, &args.text, load, out)?;
-    match by_lines {
-        Some(config) => lines::run(subject, &config, &args, comm, out),
-        None => run_stream(subject, args, comm, out),
-    }
-}
-
-/// Evaluates a split from its first token to its last.
-fn run_stream(
-    subject: Subject<Box<dyn Objective>>,
-    args: EvalArgs,
-    comm: &dyn Communicator,
-    out: &Output,
-) -> Result<Value, Failure> {
-    args.pairs.refuse()?;
-    let Subject { folder, mut model, corpus, stream } = subject;
-    model.look(Some(&args.attention.of(&folder.config)?));
-    model.set_inverse_temperature(args.temperature.temperature);
-    let policy = args.at_document_end.into();
-    let documents = match policy {
-        DocumentEnd::Carry => None,
-        DocumentEnd::Reset | DocumentEnd::Mask => {
-            Some(Documents::new(corpus.documents(args.text.split.into())?))
-        }
-    };
-    if documents.is_some() {
-        model.keep_marks();
-    }
-    let lanes = lanes(&args, &stream)?;
-    let options = EvalOptions {
-        lanes,
-        group: args.group.min(lanes),
-        segment: args.segment.unwrap_or(SEGMENT),
-        ext_len: args.ext_len,
-        documents: documents.as_ref().map(|documents| (documents, policy)),
-    };
-    let bar = out.progress(0, Unit::Steps, "evaluate");
-    let mut progress = |done, whole| bar.set_of(done, whole);
-    let result = evaluate(model.as_ref(), &stream, options, comm, &mut Watch::new(&mut progress))?;
-    drop(bar);
-    let mut found = told(&folder, &result, out)?;
-    if args.by_rows {
-        let rows = result.by_rows(lanes);
-        out.line(&format!("by rows: loss {:.4}, perplexity {:.3}", rows.loss, rows.ppl));
-        found["by_rows"] = json!(rows);
-    }
-    Ok(found)
-}
-
-/// The lanes that a split is cut into.
-fn lanes(args: &EvalArgs, stream: &TokenStream) -> Result<usize, Failure> {
-    let lanes = args.lanes.unwrap_or(LANES);
-    match args.lanes {
-        Some(lanes) if lanes as u64 > stream.len() => {
-            let message = format!("--lanes {lanes} is more than the {} tokens of the split", stream.len());
-            Err(Failure::new(USAGE, message))
-        }
-        _ => Ok(lanes),
-    }
-}
-
-/// Tells what was found of the model of `folder`.
-fn told(folder: &ModelFolder, result: &Evaluation, out: &Output) -> Result<Value, Failure> {
-    out.line(&result.describe());
-    check_loss(result.loss, &folder.path)?;
-    Ok(json!({ "model": folder.path, "evaluation": result }))
 }
 
 /// Refuses the loss of a damaged model: a script that reads no number back would go on with none.
@@ -438,24 +263,51 @@ pub fn open_corpus(model: &Path, named: Option<&Path>) -> Result<Corpus, Failure
     })
 }
 
+/// Refuses a run that was fine-tuned: it has no text to be evaluated on.
+pub fn refuse_fine_tuned(model: &Path) -> Result<(), Failure> {
+    let text = segue_publish::read_regular_text(&model.join("config.json")).unwrap_or_default();
+    let config: Value = serde_json::from_str(&text).unwrap_or_default();
+    let task = config["task"]["name"].as_str().unwrap_or_default();
+    if task.is_empty() {
+        return Ok(());
+    }
+    let model = model.display();
+    let message = format!(
+        "{model} was fine-tuned on `{task}`, and reads no corpus\nhint: score it with segue finetune --predict --task {task} --model {model} --data FOLDER \
+         --output FOLDER; let it answer texts with segue predict {model} --input FILE; as a language model it needs --corpus FOLDER"
+    );
+    Err(Failure::new(USAGE, message))
+}
+
 fn recorded_corpus(model: &Path) -> Result<PathBuf, Failure> {
+    refuse_fine_tuned(model)?;
     let record = model.join("config.json");
     let text = segue_publish::read_regular_text(&record).unwrap_or_default();
     let corpus = serde_json::from_str::<Value>(&text)
         .ok()
         .and_then(|c| Some(c["data"]["corpus"].as_str()?.to_string()));
-    corpus.map(PathBuf::from).ok_or_else(|| {
-        let message = format!(
-            "{} does not record the corpus it was trained on\nhint: add --corpus FOLDER",
-            model.display()
-        );
-        Failure::new(USAGE, message)
-    })
+    corpus.map(PathBuf::from).ok_or_else(|| no_corpus(model))
+}
+
+fn no_corpus(model: &Path) -> Failure {
+    let model = model.display();
+    let message = format!("{model} does not record the corpus it was trained on\nhint: add --corpus FOLDER");
+    Failure::new(USAGE, message)
 }
 
 /// Ids mean the same to model and corpus only where both have the same tokenizer. Of a folder from elsewhere without one, that of the corpus is taken.
 pub fn check_tokenizer(folder: &ModelFolder, corpus: &Corpus, out: &Output) -> Result<(), Failure> {
     let Some(tokenizer) = &folder.vocabulary else {
+        let (rows, names) = (folder.config.vocab_size(), corpus.vocab_size());
+        if rows < names {
+            let message = format!(
+                "{} has {rows} rows, and {} {names} tokens: it was trained with another tokenizer\nhint: build the corpus with the \
+                 tokenizer of the model: segue data build --tokenizer FOLDER",
+                folder.path.display(),
+                corpus.dir().display()
+            );
+            return Err(Failure::new(BAD_CONFIG, message));
+        }
         folder.config.unnamed_rows(corpus.vocab_size()).iter().for_each(|note| out.line(note));
         return Ok(());
     };

@@ -9,7 +9,7 @@ use segue_protocols::{
 };
 use serde_json::{Value, json};
 
-use super::AttentionArgs;
+use super::split::AttentionArgs;
 use super::subject::{Subject, SubjectArgs};
 use super::walk::{TemperatureArgs, WalkArgs, beginning};
 use crate::failure::{Failure, USAGE};
@@ -94,9 +94,10 @@ impl Point {
 pub fn run(args: MonteCarloArgs, comm: &dyn Communicator, out: &Output) -> Result<Value, Failure> {
     let points = points(&args)?;
     let mut subject = args.subject.open(out)?;
-    subject.model.look(&args.attention.of(&subject.folder.config)?);
+    let seen = args.attention.of(&subject.folder, &args.subject.model)?;
+    subject.model.look(&seen);
     subject.model.set_inverse_temperature(args.temperature.temperature);
-    let walk = args.walk.walk(&subject, &args.subject.model);
+    let (walk, cut) = args.walk.walk(&subject, &args.subject.model, &seen)?;
     let (point, tried) = match points[..] {
         [only] => (only, Value::Null),
         _ => search(&points, &subject, walk, &args, comm, out)?,
@@ -107,7 +108,8 @@ pub fn run(args: MonteCarloArgs, comm: &dyn Communicator, out: &Output) -> Resul
     let losses = token_losses(model, stream, &walk, comm, &mut Watch::new(&mut progress))?;
     drop(bar);
     let fixed = Evaluation::of_losses(&losses, stream);
-    out.line(&format!("without dropout: {}", fixed.describe()));
+    let folder = subject.folder.path.display();
+    out.line(&format!("without dropout: {} ({cut}; weights of {folder})", fixed.describe()));
     super::check_loss(fixed.loss, &subject.folder.path)?;
     let bar = out.progress(0, Unit::Steps, "passes");
     let options = options(&args, point, walk);
@@ -118,7 +120,7 @@ pub fn run(args: MonteCarloArgs, comm: &dyn Communicator, out: &Output) -> Resul
         super::check_loss(after.loss, &subject.folder.path)?;
     }
     let mut told = json!({
-        "model": subject.folder.path, "mean": name(args.mean), "rates": point.rates, "seed": args.seed, "fixed": fixed,
+        "model": subject.folder.path, "cut": cut, "mean": name(args.mean), "rates": point.rates, "seed": args.seed, "fixed": fixed,
         "passes": found,
     });
     if let Some(exponent) = point.exponent() {

@@ -3,6 +3,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use segue_collectives::Communicator;
 use segue_configs::counted;
+use segue_dataloader::sections::TextEvalConfig;
 use segue_engine::Watch;
 use segue_protocols::{recovery, token_losses};
 use serde_json::{Value, json};
@@ -50,7 +51,7 @@ pub fn run(args: RecoveryArgs, comm: &dyn Communicator, out: &Output) -> Result<
 fn row(named: &Path, args: &RecoveryArgs, comm: &dyn Communicator, out: &Output) -> Result<Value, Failure> {
     let mut subject = Subject::open(named, &args.text, out)?;
     subject.model.set_inverse_temperature(args.temperature.temperature);
-    let walk = args.walk.walk(&subject, named);
+    let (walk, cut) = args.walk.walk(&subject, named, &TextEvalConfig::default())?;
     let bar = out.progress(0, Unit::Steps, "evaluate");
     let mut progress = |done, whole| bar.set_of(done, whole);
     let (model, stream) = (subject.model.as_ref(), &subject.stream);
@@ -75,12 +76,12 @@ fn row(named: &Path, args: &RecoveryArgs, comm: &dyn Communicator, out: &Output)
         Failure::new(USAGE, message + "\nhint: take a longer split, or fewer --lanes")
     })?;
     out.line(&format!(
-        "{}: {:.4} nats after {}, {:.4} overall: {:+.4}",
-        named.display(),
+        "{}: {:.4} nats after {}, {:.4} overall: {:+.4} ({cut})",
+        subject.folder.path.display(),
         found.after,
         counted(found.surprises, "surprise"),
         found.overall,
         found.difference
     ));
-    Ok(json!({ "model": subject.folder.path, "targets": losses.len(), "recovery": found }))
+    Ok(json!({ "model": subject.folder.path, "cut": cut, "targets": losses.len(), "recovery": found }))
 }

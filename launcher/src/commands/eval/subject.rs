@@ -76,10 +76,8 @@ impl<M> Subject<M> {
         out: &Output,
     ) -> Result<Self, Failure> {
         let corpus = open_corpus(named, text.corpus.as_deref())?;
-        let mut config = folder.config.clone();
-        config.fit_vocabulary(corpus.vocab_size(), None)?;
-        let model = load(&folder)?;
         check_tokenizer(&folder, &corpus, out)?;
+        let model = load(&folder)?;
         let stream = corpus.tokens(text.split.into())?;
         Ok(Subject { folder, model, corpus, stream })
     }

@@ -7,7 +7,7 @@ use segue_language::Evaluation;
 use segue_protocols::{USUAL_TOKENS, Walk, best, search_temperature, token_losses};
 use serde_json::{Value, json};
 
-use super::AttentionArgs;
+use super::split::AttentionArgs;
 use super::subject::{Subject, SubjectArgs};
 use super::walk::{WalkArgs, beginning};
 use crate::failure::Failure;
@@ -41,8 +41,9 @@ pub struct TemperatureSearchArgs {
 /// Searches on the valid split and applies what it found to the split that is named.
 pub fn run(args: TemperatureSearchArgs, comm: &dyn Communicator, out: &Output) -> Result<Value, Failure> {
     let mut subject = args.subject.open(out)?;
-    subject.model.look(&args.attention.of(&subject.folder.config)?);
-    let walk = args.walk.walk(&subject, &args.subject.model);
+    let seen = args.attention.of(&subject.folder, &args.subject.model)?;
+    subject.model.look(&seen);
+    let (walk, cut) = args.walk.walk(&subject, &args.subject.model, &seen)?;
     let valid = subject.corpus.tokens(Split::Valid)?;
     let part = beginning(walk, args.tokens);
     let tried = search_temperature(args.stop_early, |temperature| {
@@ -64,12 +65,13 @@ pub fn run(args: TemperatureSearchArgs, comm: &dyn Communicator, out: &Output) -
         let losses = losses_at(&mut subject, &stream, temperature, &walk, comm, out)?;
         let evaluation = Evaluation::of_losses(&losses, &stream);
         super::check_loss(evaluation.loss, &subject.folder.path)?;
-        out.line(&format!("inverse temperature {temperature:.2}: {}", evaluation.describe()));
+        out.line(&format!("inverse temperature {temperature:.2}: {} ({cut})", evaluation.describe()));
         Ok(evaluation)
     };
     let (plain, sharpened) = (evaluated(1.0)?, evaluated(found.temperature)?);
+    out.line(&format!("weights of {}", subject.folder.path.display()));
     Ok(json!({
-        "model": subject.folder.path, "temperature": found.temperature, "tried": tried, "plain": plain,
+        "model": subject.folder.path, "cut": cut, "temperature": found.temperature, "tried": tried, "plain": plain,
         "evaluation": sharpened,
     }))
 }

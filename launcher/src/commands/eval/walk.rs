@@ -1,31 +1,43 @@
+use std::path::Path;
+
 use clap::Args;
-use segue_dataloader::sections::SegmentConfig;
+use segue_dataloader::sections::TextEvalConfig;
+use segue_language::Cut;
 use segue_protocols::Walk;
 
 use super::subject::Subject;
 use crate::commands::{at_least_one, positive, some_length};
+use crate::failure::Failure;
 
 /// How a split is cut.
 #[derive(Args)]
 pub struct WalkArgs {
-    /// Number of lanes the split is cut into, each with fresh memory; 1 gives every token all of its past.
-    #[arg(long, default_value_t = 4, value_parser = at_least_one)]
-    lanes: usize,
+    /// Number of lanes the split is cut into, each with fresh memory; 1 gives every token all of its past [default:
+    /// `eval.lanes` of the run].
+    #[arg(long, value_parser = at_least_one)]
+    lanes: Option<usize>,
     /// Lanes per forward pass. Ranks take turns with groups of so many; it changes the last bits of the result.
     #[arg(long, default_value_t = 1, value_parser = at_least_one)]
     group: usize,
-    /// Tokens per lane and forward pass [default: those of the training].
+    /// Tokens per lane and forward pass [default: those of the run].
     #[arg(long, value_parser = some_length)]
     segment: Option<usize>,
 }
 
 impl WalkArgs {
-    /// The cut for a model, which was opened as `named`.
-    pub fn walk<M>(&self, subject: &Subject<M>, named: &std::path::Path) -> Walk {
-        let trained =
-            || subject.folder.training_config(named, &[]).map(|config| config.own::<SegmentConfig>().segment);
-        let segment = self.segment.or_else(|| trained().ok()).unwrap_or(super::SEGMENT);
-        Walk { lanes: self.lanes, group: self.group.min(self.lanes), segment, tokens: u64::MAX }
+    /// The walk over a split for a model that was opened as `named` and sees what `eval` says, and in words.
+    pub fn walk<M>(
+        &self,
+        subject: &Subject<M>,
+        named: &Path,
+        eval: &TextEvalConfig,
+    ) -> Result<(Walk, Cut), Failure> {
+        let run = subject.folder.training_config(named, &[])?;
+        let recorded = run.own::<TextEvalConfig>();
+        let lanes = self.lanes.unwrap_or(recorded.lanes);
+        let segment = self.segment.unwrap_or_else(|| recorded.segment_of(&run.own()));
+        let walk = Walk { lanes, group: self.group.min(lanes), segment, tokens: u64::MAX };
+        Ok((walk, Cut::new(&subject.folder.config, eval, lanes, segment)?))
     }
 }
 

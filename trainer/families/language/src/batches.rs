@@ -12,6 +12,7 @@ use segue_dataloader::{
 use segue_engine::Watch;
 use segue_kernels::TrainError;
 
+use super::cut::Cut;
 use super::evaluate::{EvalOptions, Evaluation, evaluate_pieces, lanes_with_targets};
 use super::evaluate_pairs::PairValidation;
 use super::sources::Sources;
@@ -31,6 +32,14 @@ pub fn open_lanes(config: &Config, sources: &Sources) -> Result<Box<dyn Lanes>, 
         DataOrder::Lines => Ok(Box::new(line_lanes(config, &sources.corpora()[0])?)),
         DataOrder::Stream => stream_lanes(config, &sources.corpora()[0]),
     }
+}
+
+/// Whether a run's memory needs marks of where lanes begin again: they do so at different steps where pieces have several lengths, where each line is a
+/// piece, and where some lanes forget.
+pub fn keeps_marks(config: &Config) -> bool {
+    let (order, segments) = (config.own::<DataConfig>().order, config.own::<SegmentConfig>());
+    let apart = order.in_pairs() || order == DataOrder::Episodes || segments.drop_state > 0.0;
+    apart || segments.at_document_end != DocumentEnd::Carry
 }
 
 /// What ends the lines of a corpus.
@@ -102,15 +111,15 @@ impl Validation {
     /// `None` where no corpus has a validation split.
     pub fn open(config: &Config, sources: &Sources) -> Result<Option<Self>, TrainError> {
         let Some(corpus) = sources.valid() else { return Ok(None) };
-        if config.own::<DataConfig>().order.in_pairs() {
-            return Ok(Some(Self::Pairs(Box::new(PairValidation::open(config, corpus, Split::Valid)?))));
-        }
         Self::of_split(config, corpus, Split::Valid).map(Some)
     }
 
-    /// A split of a corpus, read from left to right as `data.order` says.
+    /// A split of a corpus, read as `data.order` says.
     pub fn of_split(config: &Config, corpus: &Corpus, split: Split) -> Result<Self, TrainError> {
-        Self::of_text(config, corpus, split, u64::MAX)
+        match config.own::<DataConfig>().order.in_pairs() {
+            true => Ok(Self::Pairs(Box::new(PairValidation::open(config, corpus, split)?))),
+            false => Self::of_text(config, corpus, split, u64::MAX),
+        }
     }
 
     /// As many tokens of the training split as the validation split has, from its beginning, for averages that decide by them; `None` where
@@ -146,16 +155,30 @@ impl Validation {
     /// Checks that there is enough of it for `[eval]`.
     pub fn check(&self, config: &Config) -> Result<(), TrainError> {
         match self {
-            Self::Stream { tokens, .. } | Self::Lines { tokens, .. } => Self::cut(*tokens, config).map(drop),
+            Self::Stream { tokens, .. } | Self::Lines { tokens, .. } => {
+                Self::pieces(*tokens, config).map(drop)
+            }
             Self::Pairs(_) => Ok(()),
         }
     }
 
     /// The pieces of so many tokens that lanes read.
-    fn cut(tokens: u64, config: &Config) -> Result<EvalLanes, TrainError> {
+    fn pieces(tokens: u64, config: &Config) -> Result<EvalLanes, TrainError> {
         let eval = config.own::<TextEvalConfig>();
         let lanes = lanes_with_targets(eval.lanes, eval.lanes_per_group(&config.train), tokens);
         Ok(EvalLanes::new(tokens, lanes, eval.segment_of(&config.own()))?)
+    }
+
+    /// How it is cut and what the model sees of what came before.
+    pub fn cut(&self, config: &Config) -> Result<Cut, TrainError> {
+        let eval = config.own::<TextEvalConfig>();
+        let lanes = match self {
+            Self::Stream { tokens, .. } | Self::Lines { tokens, .. } => {
+                lanes_with_targets(eval.lanes, eval.lanes_per_group(&config.train), *tokens)
+            }
+            Self::Pairs(pairs) => pairs.lanes(),
+        };
+        Cut::new(&config.model, &eval, lanes, eval.segment_of(&config.own()))
     }
 
     /// Evaluates as `[eval]` says. A collective call.
@@ -179,7 +202,7 @@ impl Validation {
             ext_len: eval.ext_len,
             documents: documents.map(|(documents, policy)| (documents, *policy)),
         };
-        let mut pieces = Self::cut(tokens, config)?;
+        let mut pieces = Self::pieces(tokens, config)?;
         if let Self::Lines { starts, eos, .. } = self {
             pieces = match config.own::<DataConfig>().order {
                 DataOrder::Episodes => pieces.in_episodes(starts, *eos),

@@ -47,6 +47,11 @@ impl PairValidation {
         Ok(Self { lanes, micro_batch, micro_steps: count / micro_batch, steps })
     }
 
+    /// Lanes that are read.
+    pub fn lanes(&self) -> usize {
+        self.micro_batch * self.micro_steps
+    }
+
     /// Evaluates with the memory that `eval` says, and once more without any. A collective call.
     pub fn evaluate(
         &self,

@@ -2,6 +2,7 @@
 
 mod average;
 mod batches;
+mod cut;
 mod encoder;
 mod evaluate;
 mod evaluate_pairs;
@@ -21,9 +22,7 @@ use std::sync::Arc;
 use segue_collectives::Communicator;
 use segue_configs::{Config, DecidingLoss};
 use segue_cost::Work;
-use segue_dataloader::sections::{
-    DataConfig, DataOrder, DocumentEnd, ObjectiveConfig, SegmentConfig, targets_per_lane,
-};
+use segue_dataloader::sections::{DataConfig, ObjectiveConfig, SegmentConfig, targets_per_lane};
 use segue_dataloader::{Batch as Tokens, LaneCursor, LaneReader, Reader};
 use segue_engine::{
     Begun, Better, Event, Family, FamilyReader, KeepBest, Labels, LossAs, Measures, Outcome, Place, Prepared,
@@ -36,7 +35,8 @@ use serde_json::{Value, json};
 use tch::{Kind, Tensor};
 
 pub use average::average;
-pub use batches::{Validation, open_lanes};
+pub use batches::{Validation, keeps_marks, open_lanes};
+pub use cut::Cut;
 pub use encoder::{Encoder, Rows, no_memory, rotated};
 pub use evaluate::{ByRows, EvalOptions, Evaluation, OfPairs, OfText, WithoutMemory, evaluate};
 pub use evaluate_pairs::PairValidation;
@@ -130,12 +130,7 @@ impl Job for Sources {
         on_event: &mut dyn FnMut(Event),
     ) -> Result<Outcome, TrainError> {
         let mut objective = build(config, compute)?;
-        // Lanes over pieces of several lengths begin again at different steps.
-        // Lines end at different steps, and some lanes forget.
-        let order = config.own::<DataConfig>().order;
-        let segments = config.own::<SegmentConfig>();
-        let apart = order.in_pairs() || order == DataOrder::Episodes || segments.drop_state > 0.0;
-        if apart || segments.at_document_end != DocumentEnd::Carry {
+        if keeps_marks(config) {
             objective.keep_marks();
         }
         train(config, Pretraining::open(config, self, compute)?, objective, comm, stop, on_event)
@@ -193,13 +188,6 @@ impl Family for Pretraining<'_> {
             step_of: "targets",
             per_step: (train.lanes * targets_per_lane(self.config)) as u64,
             rate_of: "tokens",
-            work: match self.config.own::<DataConfig>().order {
-                // Every token is read, few are targets.
-                DataOrder::Pairs | DataOrder::Records => {
-                    Some((train.lanes * self.config.own::<SegmentConfig>().segment) as f64)
-                }
-                DataOrder::Stream | DataOrder::Lines | DataOrder::Episodes | DataOrder::Sentences => None,
-            },
             loss_as: if in_characters { LossAs::Bits } else { LossAs::Perplexity },
             group: None,
             sources: ("source", Vec::new()),
@@ -217,12 +205,16 @@ impl Family for Pretraining<'_> {
         let segments = self.config.own::<SegmentConfig>();
         let reader = reader.forgetting(segments.drop_state, samples, train.seed);
         let (device, micro_batch, segment) = (self.compute.device(), train.micro_batch, segments.segment);
+        // Of pairs every token is read, few are targets.
+        let in_pairs = self.config.own::<DataConfig>().order.in_pairs();
+        let work = in_pairs.then_some((train.lanes * segment) as f64);
         let scales = segments.draws_lengths() && segments.segment_rate;
         let reader = match train.batch_warmup {
             0 => reader,
             _ => reader.in_turns(micro_batch, move |step, micro_step| train.takes_part(step, micro_step)),
         };
         let prepared = move |tokens: Tokens| Prepared {
+            work,
             batch: micro_batches(&tokens, micro_batch).into_iter().map(|batch| batch.to(device)).collect(),
             restarts: tokens.restarts,
             rate: if scales { tokens.segment as f64 / segment as f64 } else { 1.0 },
@@ -252,7 +244,7 @@ impl Family for Pretraining<'_> {
     ) -> Result<Option<Measures>, TrainError> {
         let Some(valid) = &self.valid else { return Ok(None) };
         let evaluation = valid.evaluate(objective.as_mut(), self.config, comm, watch)?;
-        let mut found = measures(&evaluation);
+        let mut found = measures(&evaluation, valid.cut(self.config)?);
         if let Some(deciding) = &self.deciding {
             found.decide = Some(deciding.evaluate(objective.as_mut(), self.config, comm, watch)?.loss);
         }
@@ -281,7 +273,7 @@ impl Family for Pretraining<'_> {
     }
 }
 
-fn measures(evaluation: &Evaluation) -> Measures {
+fn measures(evaluation: &Evaluation, cut: Cut) -> Measures {
     let named = |(name, value): (&str, f64)| (format!("valid/{name}"), value);
     let mut values = vec![("loss", evaluation.loss), ("ppl", evaluation.ppl)];
     values.extend(evaluation.of_text.map(|text| ("bpc", text.bits_per_symbol)));
@@ -293,6 +285,6 @@ fn measures(evaluation: &Evaluation) -> Measures {
         tie: None,
         row: json!(evaluation),
         scalars: values.into_iter().map(named).collect(),
-        lines: vec![format!("validation: {}", evaluation.describe())],
+        lines: vec![format!("validation: {} ({cut})", evaluation.describe())],
     }
 }
