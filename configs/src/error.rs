@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-use crate::{advice, exit_code};
+use crate::{advice, exit_code, foreign};
 
 /// What can be wrong with a configuration. The message says where and what to do.
 #[derive(Debug, Error)]
@@ -100,6 +100,9 @@ impl ConfigError {
             ConfigError::Missing { .. } => None,
             ConfigError::Syntax { message, .. } | ConfigError::WrongType { message, .. } => {
                 advice::hint(message)
+            }
+            ConfigError::UnknownKey { key, .. } if foreign::note_on(key).is_some() => {
+                foreign::note_on(key).map(String::from)
             }
             ConfigError::UnknownKey { nearest: Some(key), .. } => Some(format!("did you mean `{key}`?")),
             ConfigError::UnknownKey { nearest: None, .. } => {

@@ -72,11 +72,51 @@ pub const NAMES: &[(&str, &str)] = &[
     ("dataset_path", "data.corpus"),
 ];
 
-/// The key of a setting by a name of its that other programs have, with dashes or without, and with its value where the name says that.
-pub fn key_of(name: &str) -> Option<&'static str> {
+/// Names of settings that have no key here, and what there is in their place.
+pub const NOTES: &[(&str, &str)] = &[
+    ("gradient_accumulation_steps", ACCUMULATION),
+    ("accumulate_grad_batches", ACCUMULATION),
+    ("update_freq", ACCUMULATION),
+    ("resume_from_checkpoint", RESUMING),
+    ("resume", RESUMING),
+    ("ckpt_path", RESUMING),
+    (
+        "report_to",
+        "TensorBoard files are written anyway, log.sinks adds CSV and MLflow, and a few lines of Python send numbers to wandb",
+    ),
+    ("push_to_hub", "`hf upload USER/NAME RUN/best` does it: Segue opens no connection"),
+    ("hub_model_id", "`hf upload USER/NAME RUN/best` does it: Segue opens no connection"),
+    ("metric_for_best_model", "fine-tuning chooses by task.metric, pre-training by the validation loss"),
+    ("label_smoothing", SMOOTHING),
+    ("label_smoothing_factor", SMOOTHING),
+    ("class_weights", "there are no weights of classes"),
+    ("dataloader_num_workers", "batches are read ahead by a thread of each rank; there is no number to set"),
+    ("num_workers", "batches are read ahead by a thread of each rank; there is no number to set"),
+    ("lora_r", "there are no adapters: all weights are trained"),
+    ("lora_alpha", "there are no adapters: all weights are trained"),
+    ("gpus", "each rank has a card of its own: start as many ranks, `segue launch -n N`"),
+    ("nproc_per_node", "the number of ranks is that of the launcher: `segue launch -n N`"),
+    ("devices", "each rank has a card of its own: start as many ranks, `segue launch -n N`"),
+];
+
+const ACCUMULATION: &str = "it follows from train.lanes / train.micro_batch / ranks: lower train.micro_batch to accumulate over more micro-steps";
+const RESUMING: &str = "the same command goes on from the newest checkpoint of its run.dir";
+const SMOOTHING: &str = "there is no label smoothing; model.dropout and optim.weight_decay regularise";
+
+/// What there is in the place of a setting of other programs, by its name, with dashes or without.
+pub fn note_on(name: &str) -> Option<&'static str> {
+    found(NOTES, name)
+}
+
+fn found(list: &[(&str, &'static str)], name: &str) -> Option<&'static str> {
     let name = name.trim_start_matches('-').replace('-', "_");
     let last = name.rsplit('.').next().unwrap_or(&name);
-    NAMES.iter().find(|(foreign, _)| *foreign == last).map(|(_, key)| *key)
+    list.iter().find(|(foreign, _)| *foreign == last).map(|(_, told)| *told)
+}
+
+/// The key of a setting by a name of its that other programs have, with dashes or without, and with its value where the name says that.
+pub fn key_of(name: &str) -> Option<&'static str> {
+    found(NAMES, name)
 }
 
 #[cfg(test)]
@@ -90,6 +130,8 @@ mod tests {
             assert_eq!(key_of(&format!("--{}", name.replace('_', "-"))), Some(*key));
         }
         assert_eq!(key_of("train.lanes"), None);
+        // Of a name there is one thing to say.
+        assert!(NOTES.iter().all(|(name, _)| key_of(name).is_none() && note_on(name).is_some()));
     }
 
     #[test]
@@ -97,6 +139,10 @@ mod tests {
         for (given, key) in [("learning_rate=1e-3", "optim.lr"), ("train.max_steps=5", "train.steps")] {
             let error = MODELS.load(None, &[given.into()]).unwrap_err();
             assert_eq!(error.hint().unwrap(), format!("did you mean `{key}`?"));
+        }
+        for given in ["gradient_accumulation_steps=4", "train.report_to=wandb", "task.class_weights=[1, 2]"] {
+            let error = MODELS.load(None, &[given.into()]).unwrap_err();
+            assert_eq!(error.hint().as_deref(), note_on(given.split('=').next().unwrap()), "{given}");
         }
     }
 }

@@ -166,6 +166,10 @@ mod tests {
             ),
             (&["schedule.kind=inverse_sqrt", "schedule.steps=10"], "`schedule.steps` = 10 is invalid"),
             (
+                &["schedule.end=last_step"],
+                "`schedule.end` = last_step is invalid: needs schedule.kind = \"linear\"",
+            ),
+            (
                 &["schedule.drop_after=[5]"],
                 "`schedule.drop_after` = [5] is invalid: needs schedule.kind = \"stepped\"",
             ),
@@ -208,7 +212,12 @@ mod tests {
             &["average.kind=two_tailed", "eval.every=5", "average.stagnation=2"],
             &["train.precision=fp16", "loss_scale.init=1024"],
             &["loss_scale.kind=dynamic", "loss_scale.interval=5"],
-            &["schedule.kind=linear", "schedule.decay_from=start", "schedule.steps=10"],
+            &[
+                "schedule.kind=linear",
+                "schedule.decay_from=start",
+                "schedule.end=last_step",
+                "schedule.steps=10",
+            ],
             &["schedule.scale=sqrt", "schedule.base_lanes=4"],
             // Noise falls as long.
             &["schedule.kind=constant", "schedule.steps=10", "noise.scale=0.2"],

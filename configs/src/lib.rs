@@ -62,7 +62,7 @@ pub use published::PublishedConfig;
 pub use recovery::{NonFinite, RecoveryConfig};
 pub use refusal::{no_effect, out_of_range};
 pub use run::{CheckpointConfig, LogConfig, RunConfig, SinkKind};
-pub use schedule::{CountOf, DecayFrom, Fall, RateScale, ScheduleConfig, ScheduleKind};
+pub use schedule::{CountOf, DecayFrom, Fall, LineEnd, RateScale, ScheduleConfig, ScheduleKind};
 pub use task::{FinetuneConfig, finetuning_defaults};
 pub use train::{CollectivesKind, DeviceKind, ReducePrecision, Shard, TrainConfig};
 pub use unique::check_unique;

@@ -34,15 +34,35 @@ pub struct Loaded {
 impl Loaded {
     /// The merged configuration as TOML, each key followed by where it came from.
     pub fn render(&self) -> String {
+        self.render_where(|_| true)
+    }
+
+    /// The same of the keys that somebody has set.
+    pub fn render_changed(&self) -> String {
+        self.render_where(|key| self.origins.get(key).is_some_and(|origin| origin != DEFAULT))
+    }
+
+    /// The key that another one follows from once the data is known.
+    fn reckoned_from(&self, key: &str) -> Option<&'static str> {
+        let (source, _) = RECKONED.into_iter().find(|(_, reckoned)| *reckoned == key)?;
+        let value = self.config.to_json().pointer(&pointer(source))?.as_f64()?;
+        (value > 0.0).then_some(source)
+    }
+
+    fn render_where(&self, shows: impl Fn(&str) -> bool) -> String {
         let mut text = String::new();
         let mut section = String::new();
-        for (key, value) in flatten(&self.config.read_json()) {
+        for (key, value) in flatten(&self.config.read_json()).into_iter().filter(|(key, _)| shows(key)) {
             let (head, name) = key.split_once('.').unwrap_or(("", &key));
             if head != section {
                 section = head.to_string();
                 text.push_str(&format!("\n[{section}]\n"));
             }
             let origin = self.origins.get(&key).map_or(DEFAULT, String::as_str);
+            if let Some(source) = self.reckoned_from(&key) {
+                text.push_str(&format!("# {name} follows from {source} and the data\n"));
+                continue;
+            }
             match value {
                 Value::Null => text.push_str(&format!("# {name} is not set  # {origin}\n")),
                 value => text.push_str(&format!("{name} = {value}  # {origin}\n")),

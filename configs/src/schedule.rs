@@ -33,6 +33,16 @@ pub enum DecayFrom {
     Warmup,
 }
 
+/// Where a straight line reaches the floor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LineEnd {
+    /// One step after the last, so that each step learns something.
+    AfterLastStep,
+    /// At the last step, whose rate is that of the floor, as the published programs do it.
+    LastStep,
+}
+
 /// How the learning rate follows the number of lanes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -84,6 +94,8 @@ pub struct ScheduleConfig {
     pub floor: f64,
     /// Where cosine and linear begin to count.
     pub decay_from: DecayFrom,
+    /// Where a line reaches its floor: with `last_step` and a floor of 0 the last step changes nothing.
+    pub end: LineEnd,
     /// How the peak follows `train.lanes`: `optim.lr` is the peak at `base_lanes`.
     pub scale: RateScale,
     /// Lanes that `optim.lr` was chosen for; needed where `scale` is not `none`.
@@ -108,6 +120,7 @@ impl Default for ScheduleConfig {
             steps: 0,
             floor: 0.0,
             decay_from: DecayFrom::Warmup,
+            end: LineEnd::AfterLastStep,
             scale: RateScale::None,
             base_lanes: 0,
             drop_after: Vec::new(),

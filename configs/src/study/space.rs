@@ -7,6 +7,8 @@ use crate::range::Range;
 
 /// Where a parameter that does not apply lies, so that all points without it are one.
 const NOWHERE: f64 = 0.5;
+/// Share of a range within which a value counts as lying at its end.
+const EDGE: f64 = 0.02;
 /// Beyond this, neighbouring whole numbers are the same float.
 const MOST_WHOLE: f64 = (1u64 << 53) as f64;
 
@@ -100,8 +102,8 @@ impl Parameter {
     fn value(&self, place: f64) -> f64 {
         let place = place.clamp(0.0, 1.0);
         let drawn = match self.scale {
-            Scale::Linear => self.low + place * (self.high - self.low),
-            Scale::Log => (self.low.ln() + place * self.span()).exp(),
+            Scale::Linear => rounded(self.low + place * (self.high - self.low)),
+            Scale::Log => rounded((self.low.ln() + place * self.span()).exp()),
             Scale::Integer => self.low + (place * self.count()).floor(),
         };
         let drawn = drawn.clamp(self.low, self.high);
@@ -135,6 +137,11 @@ impl Parameter {
     }
 }
 
+/// To six digits: people type what a study has found, and no end of a range is missed by the last bit.
+fn rounded(value: f64) -> f64 {
+    format!("{value:.5e}").parse().unwrap_or(value)
+}
+
 /// The parameters of a study. Points are in the unit cube, a coordinate for each parameter.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Space(Vec<Parameter>);
@@ -165,6 +172,24 @@ impl Space {
             values.push(applies.then(|| parameter.value(*place)));
         }
         values
+    }
+
+    /// The parameters that lie at an end of their range at a point, by key, with the value there and what the end is called. An end that a clamp
+    /// holds is meant to be one.
+    pub fn at_edges(&self, point: &[f64]) -> Vec<(String, String, &'static str)> {
+        let known = self.0.iter().zip(self.values(point));
+        let edge = |(p, value): (&Parameter, Option<f64>)| {
+            let value = value?;
+            // Of whole numbers the middle of the last one lies half a number from the end.
+            let near = if p.scale == Scale::Integer { 0.5 / p.count() } else { EDGE };
+            let end = match p.place(value) {
+                place if place <= near && p.floor.is_none() => "low",
+                place if place >= 1.0 - near && p.ceiling.is_none() => "high",
+                _ => return None,
+            };
+            Some((p.key.clone(), p.text(value), end))
+        };
+        known.filter_map(edge).collect()
     }
 
     /// The one point that stands for all with the settings of this one.

@@ -1,5 +1,6 @@
 //! Classification and regression of any texts, and the releases of text classification in Yang 2019, table 2.16.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use segue_data_error::DataError;
@@ -225,6 +226,7 @@ impl<'a> Reading<'a> {
             }
             None => {
                 let place = columns.label.unwrap_or(0);
+                refuse_header(&like, place)?;
                 let labels =
                     Labels::of_training(cells(&like, place)).map_err(|(line, why)| like.bad(line, why))?;
                 if labels.names.len() < 2 {
@@ -318,6 +320,26 @@ impl<'a> Reading<'a> {
     fn clean(&self, text: &str) -> String {
         self.release.map_or_else(|| text.to_owned(), |release| release.clean(text))
     }
+}
+
+/// Refuses a first line that names columns by names that are not known: its label would be a class of its own, and its text an example. It is taken
+/// for one where its label is on no other line, while every other label is on several.
+fn refuse_header(table: &Table, label: usize) -> Result<(), DataError> {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for (_, cell) in cells(table, label) {
+        *counts.entry(cell).or_default() += 1;
+    }
+    let first = table.rows[0].cells[label].trim();
+    let others = || counts.iter().filter(|(cell, _)| **cell != first).map(|(_, count)| *count);
+    if table.header.is_some() || counts[first] > 1 || others().count() < 2 || others().any(|count| count < 2)
+    {
+        return Ok(());
+    }
+    let why = format!(
+        "the label `{first}` is on no other line, and every other label on several: this line seems to name the columns\nhint: say so \
+         with task.label={first}; if it is an example, list all labels in task.labels"
+    );
+    Err(table.bad(table.rows[0].line, why))
 }
 
 /// The lines of a table and their cells in one column.

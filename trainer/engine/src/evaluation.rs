@@ -10,7 +10,7 @@ use tracing::trace_span;
 use super::averages::Chosen;
 use super::best::Rating;
 use super::doubles;
-use super::event::Event;
+use super::event::{EarlyEnd, Event};
 use super::family::{Better, Family, KeepBest, Measures};
 use super::kept::metrics_file;
 use super::run::Run;
@@ -105,10 +105,13 @@ impl<F: Family> Run<'_, F> {
         Ok(Some(best))
     }
 
-    /// Whether evaluations end the run: patience is used up, or the last stage is over.
-    pub(super) fn out_of_patience(&self) -> bool {
+    /// Whether evaluations end the run, and why: patience is used up, or the last stage is over.
+    pub(super) fn out_of_patience(&self) -> Option<EarlyEnd> {
         let KeepBest { patience } = self.family.keeps_best().unwrap_or(KeepBest { patience: 0 });
-        self.state.fine_tuning.over || patience > 0 && self.state.task.since_best >= patience
+        if self.state.fine_tuning.over {
+            return Some(EarlyEnd::Stages);
+        }
+        (patience > 0 && self.state.task.since_best >= patience).then_some(EarlyEnd::Patience(patience))
     }
 
     /// Whether the time is over, and nothing is left to be done.

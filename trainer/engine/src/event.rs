@@ -50,6 +50,8 @@ pub enum Event {
         report: StepReport,
         /// Targets trained on so far.
         tokens: u64,
+        /// What the step did over all ranks, in the units that its speed is told in.
+        work: f64,
         /// Loss since the last report, where one is due after this step.
         due: Option<LossSum>,
         /// The noise in the gradient of the report's network, as far as it has been measured.
@@ -124,6 +126,17 @@ pub struct Outcome {
     pub best: Option<(u64, f64)>,
     /// Stopped by a request, with a checkpoint, before its end.
     pub preempted: bool,
-    /// Stopped because nothing better came.
-    pub stopped_early: bool,
+    /// Why it ended before its last step, where it did and is not to go on.
+    pub stopped_early: Option<EarlyEnd>,
+}
+
+/// Why a run ended before its last step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EarlyEnd {
+    /// No evaluation was better in as many in a row as its patience has.
+    Patience(u64),
+    /// The last stage of `average.fine_tuning` is over.
+    Stages,
+    /// `train.time_limit` is over.
+    TimeLimit,
 }

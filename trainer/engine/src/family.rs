@@ -29,6 +29,8 @@ pub struct Prepared<B, C> {
     pub restarts: Vec<bool>,
     /// What the learning rates of the step are multiplied by, the same on all ranks.
     pub rate: f64,
+    /// What the whole step does over all ranks, in units of [`Labels::rate_of`]; `None` for the targets of its loss.
+    pub work: Option<f64>,
     /// For each of this rank's lanes: where the next step begins. Empty where a batch is a function of its number.
     pub cursors: Vec<C>,
 }
@@ -36,7 +38,7 @@ pub struct Prepared<B, C> {
 impl<B, C> Prepared<B, C> {
     /// A batch that is a function of its number, of lanes that carry nothing.
     pub fn of(batch: B) -> Self {
-        Self { batch, restarts: Vec::new(), rate: 1.0, cursors: Vec::new() }
+        Self { batch, restarts: Vec::new(), rate: 1.0, work: None, cursors: Vec::new() }
     }
 }
 
@@ -127,8 +129,6 @@ pub struct Labels {
     pub per_step: u64,
     /// What speed is counted in.
     pub rate_of: &'static str,
-    /// How many of those a step has; `None` for the targets of its loss.
-    pub work: Option<f64>,
     /// What a mean loss is also told as.
     pub loss_as: LossAs,
     /// Examples within which a loss acts that is no sum over them (`train.group`); `None` where there is no such loss.

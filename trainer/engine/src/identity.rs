@@ -83,10 +83,10 @@ pub fn effective(config: &Config) -> Value {
     with_defaults(&config.to_json(), config.models())
 }
 
-/// A stored configuration with the keys that have come since at their defaults, which is what they were then, but for one; and so with keys
+/// A stored configuration with the keys that have come since at their defaults, which is what they were then, but for two; and so with keys
 /// without effect, which earlier versions took.
 pub fn with_defaults(stored: &Value, models: &'static Models) -> Value {
-    let stored = with_group(stored);
+    let stored = as_it_was(stored);
     models
         .from_run(&stored, "the checkpoint")
         .map_or_else(|_| stored.clone(), |(config, _)| resolved(&config))
@@ -94,7 +94,7 @@ pub fn with_defaults(stored: &Value, models: &'static Models) -> Value {
 
 /// One line for each key without effect in a stored configuration that has another value in `now`.
 pub fn dropped(stored: &Value, now: &Config) -> Vec<String> {
-    let Ok((_, taken)) = now.models().from_run(&with_group(stored), "the checkpoint") else {
+    let Ok((_, taken)) = now.models().from_run(&as_it_was(stored), "the checkpoint") else {
         return Vec::new();
     };
     let now = now.to_json();
@@ -108,13 +108,28 @@ pub fn dropped(stored: &Value, now: &Config) -> Vec<String> {
     taken.into_iter().filter(differs).map(line).collect()
 }
 
-/// A stored configuration with a key that would not be at its default.
-fn with_group(stored: &Value) -> Value {
+/// A stored configuration with the keys that have come since and would not be at their defaults.
+fn as_it_was(stored: &Value) -> Value {
     let mut stored = stored.clone();
     let micro_batch = stored["train"]["micro_batch"].clone();
     // It decided before there was a key, wherever lanes are evaluated.
     if let Some(eval) = stored["eval"].as_object_mut().filter(|eval| eval.contains_key("lanes")) {
         eval.entry("group").or_insert(micro_batch);
+    }
+    // Every line ended at the last step.
+    if let Some(schedule) = stored["schedule"].as_object_mut() {
+        let line = |schedule: &serde_json::Map<String, Value>| {
+            schedule.get("kind").is_some_and(|kind| kind == "linear") && !schedule.contains_key("end")
+        };
+        let is_new = schedule.contains_key("end");
+        for own in schedule.values_mut().filter_map(Value::as_object_mut) {
+            if !is_new && line(own) {
+                own.insert("end".into(), json!("last_step"));
+            }
+        }
+        if line(schedule) {
+            schedule.insert("end".into(), json!("last_step"));
+        }
     }
     stored
 }

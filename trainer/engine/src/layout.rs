@@ -38,32 +38,115 @@ impl Layout {
 
 /// Micro-steps of each of `world` ranks, if that many can share a step.
 pub fn check_ranks(train: &TrainConfig, world: usize) -> Result<usize, TrainError> {
-    let (lanes, micro_batch) = (train.lanes, train.micro_batch);
-    let micro_steps = lanes / micro_batch;
-    if world == 0 || !micro_steps.is_multiple_of(world) {
-        return Err(TrainError::Layout(format!(
-            "{world} ranks do not divide the {} of a step ({} in micro-batches of {micro_batch})\n\
-             hint: choose train.lanes as a multiple of {}, or another number of ranks",
+    let micro_steps = train.lanes / train.micro_batch;
+    let each = micro_steps.checked_div(world).unwrap_or(0);
+    let refuse = |why: String| Err(TrainError::Layout(format!("{why}\nhint: {}", what_fits(train, world))));
+    if each == 0 || each * world != micro_steps {
+        return refuse(format!(
+            "{world} ranks do not divide the {} of a step ({} in micro-batches of {})",
             counted(micro_steps, "micro-step"),
-            counted(lanes, "lane"),
-            micro_batch.saturating_mul(world.max(1))
-        )));
+            counted(train.lanes, "lane"),
+            train.micro_batch
+        ));
     }
-    if train.exact {
-        aligned_blocks(micro_steps, world).map_err(|e| {
-            let hint = e.hint().unwrap_or_default();
-            TrainError::Layout(format!(
-                "{e}\nhint: {hint}; or give up equal bits at any number of ranks with train.exact=false"
-            ))
-        })?;
+    if train.exact
+        && let Err(why) = aligned_blocks(micro_steps, world)
+    {
+        return refuse(why.to_string());
     }
-    let each = micro_steps / world;
     if !each.is_multiple_of(train.batch_warmup_from) {
-        return Err(TrainError::Layout(format!(
-            "each of {world} ranks has {each} micro-steps, of which not one in train.batch_warmup_from = {} can take part\n\
-             hint: lower train.batch_warmup_from or train.micro_batch, or use fewer ranks",
+        return refuse(format!(
+            "each of {world} ranks has {each} micro-steps, of which not one in train.batch_warmup_from = {} can take part",
             train.batch_warmup_from
-        )));
+        ));
     }
     Ok(each)
+}
+
+/// Whether `world` ranks can share a step if each has `each` micro-steps.
+fn can_share(train: &TrainConfig, each: usize, world: usize) -> bool {
+    let aligned = !train.exact || world == 1 || each.is_power_of_two();
+    each > 0 && world > 0 && aligned && each.is_multiple_of(train.batch_warmup_from)
+}
+
+/// What to change where a layout does not fit: the numbers of ranks that can share these lanes and the numbers of lanes that these ranks can share,
+/// next to those asked for. Each can be followed as it stands.
+fn what_fits(train: &TrainConfig, world: usize) -> String {
+    let micro_steps = train.lanes / train.micro_batch;
+    let fits =
+        |world: &usize| micro_steps.is_multiple_of(*world) && can_share(train, micro_steps / *world, *world);
+    let fewer = (1..world.min(micro_steps + 1)).rev().find(fits);
+    let more = (world.saturating_add(1)..=micro_steps).find(fits);
+    let ranks: Vec<String> = fewer.into_iter().chain(more).map(|ranks| ranks.to_string()).collect();
+    let most = micro_steps.checked_div(world).unwrap_or(0);
+    let shares = |each: &usize| can_share(train, *each, world);
+    let below = (1..=most).rev().find(shares);
+    // Some number of this range is both a power of two and a multiple, if any number is.
+    let above = (most + 1..=2 * (most + 1) * train.batch_warmup_from).find(shares);
+    let lanes = |each: usize| each.checked_mul(world)?.checked_mul(train.micro_batch);
+    let lanes = below.into_iter().chain(above).filter_map(lanes).map(|lanes| format!("train.lanes={lanes}"));
+    let lanes: Vec<String> = lanes.collect();
+    let mut advice = Vec::new();
+    if !ranks.is_empty() {
+        advice.push(format!("start {} rank{}", ranks.join(" or "), if ranks == ["1"] { "" } else { "s" }));
+    }
+    if !lanes.is_empty() {
+        advice.push(format!("set {}", lanes.join(" or ")));
+    }
+    if train.exact && micro_steps.checked_rem(world) == Some(0) {
+        advice.push("give up equal bits at any number of ranks with train.exact=false".into());
+    }
+    advice.join(", or ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whatever the hint says is followed, and fits.
+    #[test]
+    fn every_number_that_a_hint_names_fits() {
+        let mut refused = 0;
+        for (lanes, micro_batch, warmup) in
+            [(24, 1, 1), (22, 11, 1), (8, 2, 1), (48, 2, 4), (60, 3, 1), (6, 1, 3)]
+        {
+            for world in 1..=40 {
+                for exact in [true, false] {
+                    let train = TrainConfig {
+                        lanes,
+                        micro_batch,
+                        batch_warmup_from: warmup,
+                        exact,
+                        ..TrainConfig::default()
+                    };
+                    let Err(error) = check_ranks(&train, world) else { continue };
+                    refused += 1;
+                    let hint = error.hint().expect("a hint");
+                    assert!(!hint.is_empty(), "{error}");
+                    let numbers = |text: &str| -> Vec<usize> {
+                        text.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).collect()
+                    };
+                    for part in hint.split(", or ") {
+                        let rest = part.strip_prefix("start ").map(|part| (part, true));
+                        let rest = rest.or(part.strip_prefix("set ").map(|part| (part, false)));
+                        match rest {
+                            Some((part, true)) => numbers(part).into_iter().for_each(|ranks| {
+                                assert!(check_ranks(&train, ranks).is_ok(), "{error}");
+                            }),
+                            Some((part, false)) => numbers(part).into_iter().for_each(|lanes| {
+                                let other = TrainConfig { lanes, ..train.clone() };
+                                assert!(check_ranks(&other, world).is_ok(), "{error}");
+                            }),
+                            None => {
+                                let other = TrainConfig { exact: false, ..train.clone() };
+                                assert!(part.contains("train.exact=false"), "{error}");
+                                assert!(warmup > 1 || check_ranks(&other, world).is_ok(), "{error}");
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        assert!(refused > 100);
+    }
 }

@@ -52,7 +52,7 @@ mod tables;
 pub use agreement::{kernels, program};
 pub use buckets::GradientBuckets;
 pub use buckets::group;
-pub use event::{Event, Outcome, Started};
+pub use event::{EarlyEnd, Event, Outcome, Started};
 pub use family::{
     Begun, Better, Family, FamilyBatch, FamilyReader, KeepBest, Labels, LossAs, Measures, Place, Prepared,
 };

@@ -15,7 +15,7 @@ use tracing::trace_span;
 
 use super::agreement::check_agreement;
 use super::cursors::{gather_cursors, own_cursors, to_json};
-use super::event::{Event, Outcome, Started};
+use super::event::{EarlyEnd, Event, Outcome, Started};
 use super::family::{Begun, Family, FamilyBatch, Place};
 use super::identity::dropped;
 use super::keeper::Keeper;
@@ -49,17 +49,19 @@ pub fn train<F: Family>(
         stop_at => stop_at.min(config.train.steps),
     };
     run.begin_guard(on_event)?;
-    let (mut preempted, mut stopped_early) = (false, run.out_of_patience() || run.over_and_evaluated());
-    if run.evaluation_due() && !stopped_early {
+    let in_time = |over: bool| over.then_some(EarlyEnd::TimeLimit);
+    let mut preempted = false;
+    let mut stopped_early = run.out_of_patience().or(in_time(run.over_and_evaluated()));
+    if run.evaluation_due() && stopped_early.is_none() {
         // The run ended before it was made.
         preempted = run.evaluate(stop, on_event)?;
-        stopped_early = run.out_of_patience() || run.over && !preempted;
-        if stopped_early || run.state.step >= last && !preempted {
+        stopped_early = run.out_of_patience().or(in_time(run.over && !preempted));
+        if stopped_early.is_some() || run.state.step >= last && !preempted {
             // No step follows that would leave one.
             run.checkpoint(on_event)?;
         }
     }
-    while run.state.step < last && !preempted && !stopped_early {
+    while run.state.step < last && !preempted && stopped_early.is_none() {
         let step = run.step(on_event)?;
         let every = |n: u64| n > 0 && step.is_multiple_of(n);
         if every(config.train.check_replicas_every) {
@@ -83,9 +85,9 @@ pub fn train<F: Family>(
             preempted = run.evaluate(stop, on_event)?;
             stopped_early = run.out_of_patience();
         }
-        stopped_early |= run.over && !preempted;
+        stopped_early = stopped_early.or(in_time(run.over && !preempted));
         // Once more after an evaluation: a checkpoint knows that its step has been evaluated, and what that brought.
-        if due || preempted || stopped_early {
+        if due || preempted || stopped_early.is_some() {
             run.checkpoint(on_event)?;
         }
     }
@@ -96,7 +98,7 @@ pub fn train<F: Family>(
     }
     if run.state.unmeasured && !preempted {
         return run.end_with(
-            TrainError::Unmeasured { step: run.state.evaluated, over: ended || stopped_early },
+            TrainError::Unmeasured { step: run.state.evaluated, over: ended || stopped_early.is_some() },
             on_event,
         );
     }
@@ -285,7 +287,7 @@ impl<'a, F: Family> Run<'a, F> {
         let elapsed = began.elapsed() + self.stall;
         match made {
             None => on_event(Event::Skipped { step }),
-            Some(report) => self.tell(report, elapsed, data_wait, on_event),
+            Some(report) => self.tell(report, prepared.work, elapsed, data_wait, on_event),
         }
         self.keeper.poll(on_event)?;
         if self.config.train.time_limit > 0.0 {
@@ -303,6 +305,7 @@ impl<'a, F: Family> Run<'a, F> {
     fn tell(
         &mut self,
         report: StepReport,
+        work: Option<f64>,
         elapsed: Duration,
         data_wait: Duration,
         on_event: &mut dyn FnMut(Event),
@@ -319,7 +322,9 @@ impl<'a, F: Family> Run<'a, F> {
             on_event(Event::Overflowed { step, scale: scaled.scale });
         }
         let noise = self.state.noise.get(report.network).copied();
+        let stride = self.config.train.batch_stride(step) as f64;
         on_event(Event::Step {
+            work: work.map_or(report.targets, |work| work / stride),
             report,
             noise,
             tokens: self.state.tokens,

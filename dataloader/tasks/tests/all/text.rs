@@ -130,3 +130,36 @@ fn labels_of_a_file_of_ones_own_come_from_training_or_from_the_configuration() {
     let error = TaskData::open(&config("text", folder.path()), &tokenizer, DEV).unwrap_err();
     assert!(error.hint().unwrap().contains("list them in task.labels"), "{error}");
 }
+
+/// A first line of names that nobody knows is no example, and its label no class: the columns are to be named.
+#[test]
+fn a_header_of_unknown_names_is_refused() {
+    let rows = "a b,good\nc d,bad\ne f,good\ng a,bad\n";
+    let open = |text: String, keys: &[&str]| {
+        let folder = folder(&[("train.csv", text.as_bytes()), ("dev.csv", text.as_bytes())]);
+        let mut config = config("text", folder.path());
+        config.change(|task: &mut TaskConfig| {
+            keys.iter().for_each(|key| match key.split_once('=') {
+                Some(("label", name)) => task.label = name.into(),
+                _ => task.labels = key.split(',').map(String::from).collect(),
+            });
+        });
+        TaskData::open(&config, &words(TOKENS), TaskSplits { test: false, ..ALL })
+    };
+    let named = format!("comment,verdict\n{rows}");
+    let error = open(named.clone(), &[]).unwrap_err();
+    let hint = error.hint().unwrap_or_default();
+    assert!(
+        error.to_string().contains("`verdict`") && hint.contains("task.label=verdict"),
+        "{error}: {hint}"
+    );
+    // What the hint says is followed.
+    let data = open(named.clone(), &["label=verdict"]).unwrap();
+    assert_eq!((data.labels.len(), data.train.unwrap().examples.len()), (2, 4));
+    let data = open(named, &["good,bad,verdict"]).unwrap();
+    assert_eq!((data.labels.len(), data.train.unwrap().examples.len()), (3, 5));
+    // A class of one example is one, where it is not on the first line or another is as rare.
+    assert_eq!(open(format!("{rows}a,rare\n"), &[]).unwrap().labels.len(), 3);
+    assert_eq!(open(format!("a,rare\n{rows}b,other\n"), &[]).unwrap().labels.len(), 4);
+    assert_eq!(open(rows.into(), &[]).unwrap().labels.len(), 2);
+}

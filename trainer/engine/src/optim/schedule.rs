@@ -2,7 +2,7 @@
 
 use std::f64::consts::PI;
 
-use segue_configs::{Config, DecayFrom, ScheduleKind};
+use segue_configs::{Config, DecayFrom, LineEnd, ScheduleKind};
 
 /// Learning rate of update `step`, counted from 1: linear warm-up to [`Config::peak_lr`], then the configured
 /// decay. Cosine and linear end at `schedule.floor` times the peak and stay there, and each cycle ends there; steps go down to it and no further.
@@ -40,7 +40,8 @@ fn progress(config: &Config, step: u64) -> f64 {
         DecayFrom::Start => 0,
         DecayFrom::Warmup => config.schedule.warmup,
     };
-    let whole = config.schedule_steps().saturating_sub(start).max(1);
+    let after = config.schedule.kind == ScheduleKind::Linear && config.schedule.end == LineEnd::AfterLastStep;
+    let whole = (config.schedule_steps() + u64::from(after)).saturating_sub(start).max(1);
     ((step.saturating_sub(start)) as f64 / whole as f64).min(1.0)
 }
 
@@ -58,6 +59,21 @@ mod tests {
     }
 
     const COMMON: [&str; 3] = ["optim.lr=1.0", "schedule.warmup=10", "train.steps=110"];
+
+    /// Five steps, and one: none of them at a rate of 0.
+    #[test]
+    fn each_step_of_a_line_learns_something_unless_a_recipe_wants_the_published_end() {
+        let rates = |steps: u64, keys: &[&str]| {
+            let own = [format!("train.steps={steps}")];
+            let own: Vec<&str> = own.iter().map(String::as_str).collect();
+            let c = config(&[&["optim.lr=1.0", "schedule.kind=linear"], keys, &own].concat());
+            points(&c, &(1..=steps).collect::<Vec<_>>())
+        };
+        assert_eq!(rates(4, &[]), [0.8, 0.6, 0.4, 0.2]);
+        assert_eq!(rates(1, &[]), [0.5]);
+        assert_eq!(rates(4, &["schedule.end=last_step"]), [0.75, 0.5, 0.25, 0.0]);
+        assert_eq!(rates(4, &["schedule.floor=0.5"]), [0.9, 0.8, 0.7, 0.6]);
+    }
 
     #[test]
     fn pytorch_cosine_counts_from_step_zero() {
@@ -95,7 +111,7 @@ mod tests {
 
     #[test]
     fn linear_and_inverse_square_root() {
-        let c = config(&[&COMMON[..], &["schedule.kind=linear"]].concat());
+        let c = config(&[&COMMON[..], &["schedule.kind=linear", "schedule.end=last_step"]].concat());
         assert_eq!(points(&c, &[10, 60, 110]), [1.0, 0.5, 0.0]);
         let c = config(&[&COMMON[..], &["schedule.kind=inverse_sqrt"]].concat());
         assert_eq!(points(&c, &[5, 10, 40, 1000]), [0.5, 1.0, 0.5, 0.1]);

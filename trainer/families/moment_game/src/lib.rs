@@ -82,7 +82,6 @@ impl Family for MomentGame<'_> {
             step_of: "vectors",
             per_step: self.config.train.lanes as u64,
             rate_of: "vectors",
-            work: None,
             loss_as: LossAs::Loss,
             group: (self.game.matching > 0.0).then_some(self.config.train.group_size() as u64),
             sources: ("turn", turns.iter().map(|name| name.to_string()).collect()),

@@ -146,7 +146,6 @@ impl Family for Training<'_> {
             step_of: "nodes",
             per_step: self.turns.batch.min(self.material.labelled.len()) as u64,
             rate_of: "steps",
-            work: Some(1.0),
             loss_as: LossAs::Loss,
             group: None,
             sources: ("task", Task::ALL.iter().map(|task| task.name().to_string()).collect()),
@@ -163,7 +162,7 @@ impl Family for Training<'_> {
             micro_steps: place.layout.micro_steps,
             of: self.config.train.micro_steps(),
         };
-        Ok(Box::new(reader.map(Prepared::of)))
+        Ok(Box::new(reader.map(|batch| Prepared { work: Some(1.0), ..Prepared::of(batch) })))
     }
 
     fn evaluates(&self) -> bool {

@@ -170,7 +170,6 @@ impl Family for ReverseCopy<'_> {
             step_of: "targets",
             per_step: (self.config.train.lanes * self.copy.targets()) as u64,
             rate_of: "tokens",
-            work: None,
             loss_as: LossAs::Perplexity,
             group: None,
             sources: ("source", Vec::new()),

@@ -190,18 +190,19 @@ impl Learner for TaskLearner<'_> {
     }
 }
 
-/// Numbers of the examples of one rank's lanes; fewer where the batch is small.
+/// Numbers of the examples of one rank's lanes, fewer where the batch is small, and how many examples all ranks have.
 struct ExampleReader {
     order: ExampleOrder,
     lanes: std::ops::Range<usize>,
 }
 
 impl Reader for ExampleReader {
-    type Batch = Vec<usize>;
+    type Batch = (Vec<usize>, usize);
 
-    fn read(&mut self, nth: u64) -> Result<Vec<usize>, DataError> {
-        let lanes = self.lanes.clone();
-        Ok(self.order.batch(nth).iter().skip(lanes.start).take(lanes.len()).copied().collect())
+    fn read(&mut self, nth: u64) -> Result<Self::Batch, DataError> {
+        let (lanes, all) = (self.lanes.clone(), self.order.batch(nth));
+        let own = all.iter().skip(lanes.start).take(lanes.len()).copied().collect();
+        Ok((own, all.len()))
     }
 }
 
@@ -235,7 +236,6 @@ impl<'a> Family for Examples<'a> {
             step_of: "examples",
             per_step: self.config.train.lanes as u64,
             rate_of: "examples",
-            work: Some(self.config.train.lanes as f64),
             loss_as: LossAs::Loss,
             group: None,
             sources: ("task", self.tasks.iter().map(|data| data.name.clone()).collect()),
@@ -250,7 +250,8 @@ impl<'a> Family for Examples<'a> {
         let seed = config.train.seed.wrapping_add(task as u64);
         let order =
             ExampleOrder::new(widths, config.train.lanes, config.own::<TaskConfig>().length_window, seed);
-        Ok(Box::new(ExampleReader { order, lanes: place.layout.lane_range() }.map(Prepared::of)))
+        let reader = ExampleReader { order, lanes: place.layout.lane_range() };
+        Ok(Box::new(reader.map(|(batch, all)| Prepared { work: Some(all as f64), ..Prepared::of(batch) })))
     }
 
     fn begin(&self, learner: &TaskLearner<'a>, from: &Path) -> Result<Begun, TrainError> {
@@ -338,7 +339,8 @@ fn measures(scores: &[SplitScores], metric: &str) -> Measures {
     let of_split = |split: &SplitScores| {
         let tag = format!("{}/{}", split.task, split.split);
         let scalar = |metric: &super::scoring::Metric| (format!("{tag}_{}", metric.name), metric.value);
-        split.metrics.iter().map(scalar).collect::<Vec<_>>()
+        let loss = split.loss.map(|loss| (format!("{tag}_loss"), loss));
+        split.metrics.iter().map(scalar).chain(loss).collect::<Vec<_>>()
     };
     Measures {
         lead,

@@ -75,8 +75,9 @@ impl SplitScores {
             0 => String::new(),
             count => format!(", {} not scored", counted(count, "bad record")),
         };
+        let loss = self.loss.map_or(String::new(), |loss| format!(", loss {loss:.4}"));
         let Self { task, split, count, .. } = self;
-        format!("{task} {split}: {count} answers{left_out}: {}", metrics.join(", "))
+        format!("{task} {split}: {count} answers{left_out}: {}{loss}", metrics.join(", "))
     }
 }
 

@@ -92,7 +92,6 @@ impl Family for Carrying {
             step_of: "lanes",
             per_step: LANES as u64,
             rate_of: "lanes",
-            work: None,
             loss_as: LossAs::Loss,
             group: None,
             sources,

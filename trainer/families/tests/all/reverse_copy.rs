@@ -146,7 +146,7 @@ fn steps_before_the_last_take_less_than_the_limit() {
         "train.time_limit=0.2",
     ];
     let (outcome, seconds) = timed(folder.path(), &[&SHORT[..], &keys].concat());
-    assert_eq!((seconds.len() as u64, outcome.stopped_early), (outcome.step, true));
+    assert_eq!((seconds.len() as u64, outcome.stopped_early.is_some()), (outcome.step, true));
     let before: f64 = seconds[..seconds.len() - 1].iter().sum();
     assert!(before < 0.2, "{before} before the last step");
 }
@@ -172,12 +172,12 @@ fn a_limited_run_stops_within_a_step_of_its_limit() {
             )
         };
         let outcome = limited(&[&format!("train.time_limit={LIMIT}")]);
-        assert!(outcome.stopped_early && !outcome.preempted && outcome.evaluation.is_some());
+        assert!(outcome.stopped_early.is_some() && !outcome.preempted && outcome.evaluation.is_some());
         let (step, evaluated, seconds) = state();
         assert_eq!((outcome.step, evaluated), (step, step));
         assert!(seconds >= LIMIT, "{seconds}");
         let again = limited(&[&format!("train.time_limit={LIMIT}")]);
-        assert_eq!((again.step, again.stopped_early), (step, true));
+        assert_eq!((again.step, again.stopped_early.is_some()), (step, true));
         assert_eq!(again.evaluation, outcome.evaluation);
         // With time for one more step, which is the last whatever it takes.
         let more = limited(&[&format!("train.time_limit={}", seconds + 1e-9)]);

@@ -14,8 +14,13 @@ fn nine_steps(engine: &mut Engine<Players>) -> Vec<[Vec<f32>; 2]> {
 
 #[test]
 fn a_schedule_counts_the_updates_of_its_network_where_it_is_told_to() {
-    let keys =
-        ["schedule.kind=linear", "schedule.warmup=2", "schedule.steps=8", "schedule.critic.of=network"];
+    let keys = [
+        "schedule.kind=linear",
+        "schedule.end=last_step",
+        "schedule.warmup=2",
+        "schedule.steps=8",
+        "schedule.critic.of=network",
+    ];
     let config = config(Path::new("unused"), &[&ONE_MICRO_STEP[..], &keys].concat());
     let mut engine = engine(&config, 2);
     let rates: Vec<f64> = (1..=9).map(|step| engine.step(step, &batch(step)).unwrap().lr).collect();

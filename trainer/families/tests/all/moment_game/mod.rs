@@ -123,7 +123,7 @@ fn a_game_ends_when_nothing_better_comes() {
     let dir = tempfile::tempdir().unwrap();
     let keys = ["train.steps=14", "eval.every=1", "average.start=0", "eval.patience=1"];
     let outcome = play(&config(dir.path(), &keys), 2, &Local, false);
-    assert_eq!((outcome.step, outcome.stopped_early), (2, true));
+    assert_eq!((outcome.step, outcome.stopped_early.is_some()), (2, true));
 }
 
 #[test]

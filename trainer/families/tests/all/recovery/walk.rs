@@ -118,7 +118,6 @@ impl Family for Walk<'_> {
             step_of: "numbers",
             per_step: LANES as u64,
             rate_of: "numbers",
-            work: None,
             loss_as: LossAs::Loss,
             group: None,
             sources: ("source", Vec::new()),
