@@ -69,6 +69,24 @@ fn what_is_not_given_is_64_of_options_and_78_of_settings() {
     fail(alone(&["eval"]), 64, &["--model"]);
     fail(alone(&["inspect", "batches", "--output", &out]), 78, &["data.corpus is not set"]);
     fail(alone(&["inspect", "batch"]), 78, &["data.corpus is not set"]);
+    // All that is needed, at once; a family that reads no corpus needs none.
+    fail(
+        alone(&["pretrain"]),
+        78,
+        &["run.dir and data.corpus are not set", "run.dir=FOLDER data.corpus=FOLDER"],
+    );
+    fail(alone(&["pretrain", "--config", "reverse-copy-small"]), 78, &["run.dir is not set"]);
+    fail(
+        alone(&["plan", "--config", "finetune-small", "model.vocab_size=100"]),
+        78,
+        &["fine-tuning", "segue finetune"],
+    );
+    fail(alone(&["pretrain", "--gradient_accumulation_steps", "4"]), 64, &["train.micro_batch"]);
+    let print = ["pretrain", "--print-config=changed", "--config", "tiny", "train.steps=7"];
+    let output = finish(alone(&print));
+    let changed = String::from_utf8(output.stdout).unwrap();
+    assert!(changed.contains("steps = 7  # override"), "{changed}");
+    assert!(!changed.contains("# default"), "{changed}");
     fail(alone(&["eval", "speed", "model.n_layer=1"]), 78, &["vocabulary size is not set"]);
     let recipe = |name: &str| format!("{ROOT}/configs/recipes/{name}.toml");
     let (words, graph) = (recipe("tiny"), recipe("planetoid-cora"));

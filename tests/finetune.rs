@@ -669,6 +669,12 @@ fn a_model_that_was_trained_on_a_task_still_predicts_text() {
     let found = succeed(alone(&[&eval[..], &sizes].concat()));
     assert!(found["evaluation"]["loss"].as_f64().unwrap() > 0.0, "{found}");
     fail(alone(&[&eval[..8], &["train.segment=16", "model.reuse_len=16"]].concat()), 78, &["must hold"]);
+    // Without a corpus there is nothing that it would be evaluated on.
+    for protocol in [&[][..], &["dynamic"]] {
+        let command = [&["eval"], protocol, &["--model", &run]].concat();
+        fail(alone(&command), 64, &["was fine-tuned on", "segue finetune --predict", "segue predict"]);
+    }
+    fail(alone(&["inspect", "batch", "--run", &run]), 64, &["task", "segue finetune --predict"]);
 }
 
 /// What lies in a folder stays: a mistyped run.dir may name that of a model.

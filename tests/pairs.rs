@@ -33,6 +33,7 @@ fn numbers(value: &Value) -> Vec<i64> {
 fn the_guide_shows_a_batch_of_any_recipe() {
     let place = with_pieces();
     let guide = fs::read_to_string(format!("{ROOT}/docs/book/src/guide/xlnet.md")).unwrap();
+    let guide = guide.replace(" \\\n    ", " ");
     let line = guide.lines().find(|line| line.starts_with("segue inspect batch --config")).unwrap();
     let corpus = format!("data.corpus={}", place.text("pieces"));
     let recipes =

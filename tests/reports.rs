@@ -203,6 +203,44 @@ fn signal_stops_a_job_with_75_after_a_checkpoint_and_it_goes_on_exactly() {
     place.assert_same("whole", "run");
 }
 
+/// Signals come at any moment, within a kernel that has borrowed the stack pointer too: hundreds of them leave every number as it is.
+#[test]
+fn a_hail_of_signals_within_a_step_changes_no_bit() {
+    let place = Workplace::new();
+    // Steps of a second or so, most of which is kernels.
+    let large =
+        ["train.lanes=64", "train.micro_batch=32", "model.d_model=128", "model.d_inner=512", "eval.every=0"];
+    let of =
+        |run: &str, steps: &str| place.pretrain(run, &[&large[..], &["checkpoint.every=0", steps]].concat());
+    let mut job =
+        alone(&of("run", "train.steps=3000")).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(job.stderr.take().unwrap()).lines();
+    // What is said before the first step: the handlers are there.
+    assert!(lines.by_ref().any(|line| line.unwrap().contains("targets a step")));
+    let mut sent = 0;
+    let code = loop {
+        if let Some(status) = job.try_wait().unwrap() {
+            break status.code();
+        }
+        // SAFETY: plain system call on a process of ours, which is not waited for yet.
+        unsafe { libc::kill(job.id() as i32, libc::SIGUSR1) };
+        sent += 1;
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    };
+    let said: Vec<String> = lines.map_while(Result::ok).collect();
+    assert_eq!(code, Some(75), "after {sent} signals: {said:?}");
+    assert!(sent > 100, "{sent} signals");
+    let made: u64 = std::fs::read_link(place.path("run/checkpoints/latest"))
+        .unwrap()
+        .to_str()
+        .and_then(|name| name.strip_prefix("step-")?.parse().ok())
+        .unwrap();
+    let until = format!("train.steps={}", made + 1);
+    succeed(alone(&of("run", &until)));
+    succeed(alone(&of("whole", &until)));
+    place.assert_same("whole", "run");
+}
+
 #[test]
 fn generated_text_depends_on_the_seed_alone() {
     let place = Workplace::new();
@@ -400,9 +438,13 @@ fn pre_training_keeps_its_best_model_and_ends_when_nothing_better_comes() {
         r#"log.sinks=["mlflow"]"#,
     ];
     let run = place.pretrain("run", &keys);
-    let result = succeed(mpirun(2, &run));
+    let output = finish(mpirun(2, &run));
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
     let (best, step) = (result["best_step"].as_u64().unwrap(), result["step"].as_u64().unwrap());
     assert!(step == best + 6 && step < 200, "{result}");
+    let said = stderr(&output);
+    assert!(said.contains(&format!("stopped early after step {step}: 3 evaluations in a row")), "{said}");
+    assert!(said.contains(&format!("at step {best}): eval.patience = 3")), "{said}");
     let rows = rows(&place, "run");
     let found = rows.iter().filter(|row| row["kind"] == "eval").filter_map(|row| row["ppl"].as_f64());
     let least = found.fold(f64::INFINITY, f64::min);

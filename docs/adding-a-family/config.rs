@@ -4,7 +4,7 @@ use std::any::Any;
 
 use schemars::JsonSchema;
 use segue_configs::range::{self, Range};
-use segue_configs::{Config, ConfigError, ModelSection};
+use segue_configs::{Config, ConfigError, DeviceKind, ModelSection};
 use serde::{Deserialize, Serialize};
 
 /// `model_type = "slope"`: a number is learnt from pairs (x, truth · x).
@@ -34,7 +34,11 @@ impl ModelSection for SlopeConfig {
         range::check("model", self)
     }
 
-    fn check_run(&self, _: &Config) -> Result<(), ConfigError> {
-        Ok(())
+    fn check_run(&self, config: &Config) -> Result<(), ConfigError> {
+        config.check_on_processor("this model trains")
+    }
+
+    fn run_defaults(config: &mut Config) {
+        config.train.device = DeviceKind::Cpu;
     }
 }

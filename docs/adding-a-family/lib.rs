@@ -92,7 +92,6 @@ impl Family for Fit<'_> {
             step_of: "pairs",
             per_step: self.config.train.lanes as u64,
             rate_of: "pairs",
-            work: None,
             loss_as: LossAs::Loss,
             group: None,
             sources: ("source", Vec::new()),

@@ -48,12 +48,13 @@ const NUMBERS: i64 = 1000;
 /// The capability: each number is w times the one before it.
 pub static WRITES: Writes = Writes(|trained, _| {
     let slope = Slope::of(&trained)?.value();
-    Ok(Box::new(Series { slope }))
+    Ok(Box::new(Series { slope, device: trained.compute.device() }))
 });
 
 /// A model that writes series of numbers.
 struct Series {
     slope: f64,
+    device: Device,
 }
 
 impl Writer for Series {
@@ -71,7 +72,7 @@ impl Writer for Series {
     }
 
     fn decoder(&self, _: usize) -> Box<dyn Decoder + '_> {
-        Box::new(NextNumber(self.slope))
+        Box::new(NextNumber(self))
     }
 
     fn names(&self) -> usize {
@@ -80,20 +81,20 @@ impl Writer for Series {
 }
 
 /// The number after each: P(k) is that of a normal distribution around w times the last one. Nothing is kept of those before.
-struct NextNumber(f64);
+struct NextNumber<'a>(&'a Series);
 
-impl Decoder for NextNumber {
+impl Decoder for NextNumber<'_> {
     fn read(&mut self, _: &Tensor) {}
 
     fn step(&mut self, last: &Tensor) -> Tensor {
-        let mean = last.to_kind(Kind::Double).unsqueeze(1) * self.0; // [rows, 1]
-        let distance = Tensor::arange(NUMBERS, (Kind::Double, Device::Cpu)) - mean;
+        let mean = last.to_kind(Kind::Double).unsqueeze(1) * self.0.slope; // [rows, 1]
+        let distance = Tensor::arange(NUMBERS, (Kind::Double, self.0.device)) - mean;
         (distance.square() * -0.5).log_softmax(-1, None::<Kind>)
     }
 
     fn keep(&mut self, _: &Tensor) {}
 
     fn device(&self) -> Device {
-        Device::Cpu
+        self.0.device
     }
 }

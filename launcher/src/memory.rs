@@ -79,15 +79,25 @@ pub fn check(memory: &RankMemory, ranks_here: usize) -> Result<(), Failure> {
         Some(host) if !host.has_room(held, ranks_here) => {
             let message = format!(
                 "weights, gradients, optimizer and memory take {} on each of {} here, and there are {} for them\n\
-                 hint: make the model smaller, or share it over more hosts by train.shard",
+                 hint: {}",
                 gib(held),
                 counted(ranks_here, "rank"),
-                gib(host.limit.unwrap_or(host.total) + host.swap)
+                gib(host.limit.unwrap_or(host.total) + host.swap),
+                advice(memory)
             );
             Err(Failure::new(BAD_CONFIG, message))
         }
         _ => Ok(()),
     }
+}
+
+/// What to lower, by what takes the most.
+fn advice(memory: &RankMemory) -> &'static str {
+    let of_model = memory.weights + memory.gradients + memory.optimizer + memory.average;
+    if memory.segment_memory > of_model {
+        return "most of it is the memory of lanes: lower train.lanes or model.mem_len, or start more ranks on other hosts";
+    }
+    "make the model smaller, or share it over more hosts by train.shard"
 }
 
 #[cfg(test)]

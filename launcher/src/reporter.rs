@@ -85,7 +85,7 @@ impl<'a> Reporter<'a> {
 
     /// Takes note of how it ended, if it did not fail. Gives the first file that could not be written, if any.
     pub fn finish(mut self, outcome: Option<&Outcome>) -> Option<Failure> {
-        let has_ended = |end: &Outcome| end.stopped_early || end.step >= self.config.train.steps;
+        let has_ended = |end: &Outcome| end.stopped_early.is_some() || end.step >= self.config.train.steps;
         let done = outcome.is_some_and(|end| has_ended(end) && !end.preempted);
         let finished = self.record.as_mut().map_or(Ok(()), |record| record.finish(done));
         // As above, a trace that is cut costs no run.
@@ -96,10 +96,7 @@ impl<'a> Reporter<'a> {
     fn write(&mut self, event: Event) -> Result<(), Failure> {
         match event {
             Event::Started(started) => self.started(&started),
-            Event::Step { report, tokens, due, noise, elapsed, data_wait, checkpoint_stall } => {
-                let of_all = self.labels.as_ref().and_then(|labels| labels.work);
-                let stride = self.config.train.batch_stride(report.step) as f64;
-                let work = of_all.map_or(report.targets, |work| work / stride);
+            Event::Step { report, tokens, work, due, noise, elapsed, data_wait, checkpoint_stall } => {
                 let recent = &mut self.recent;
                 recent.steps += 1;
                 recent.work += work;

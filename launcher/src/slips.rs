@@ -35,8 +35,14 @@ fn keep_the_nearest_command(error: &mut clap::Error) {
 
 fn advise_on_option(error: &mut clap::Error, words: &[String]) {
     let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else { return };
-    let Some(assignment) = assignment(option, words) else { return };
-    let advice = StyledStr::from(format!("settings are overrides without dashes: {assignment}"));
+    let trains = words.iter().any(|word| WITH_OVERRIDES.contains(&word.as_str()));
+    let advice =
+        match (assignment(option, words), foreign::note_on(option.split('=').next().unwrap_or(option))) {
+            (Some(assignment), _) => format!("settings are overrides without dashes: {assignment}"),
+            (None, Some(note)) if trains => note.into(),
+            _ => return,
+        };
+    let advice = StyledStr::from(advice);
     error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![advice]));
 }
 

@@ -8,14 +8,15 @@ use segue_cluster::{Preemption, host_identity};
 use segue_collectives::consensus::{hosts_of_ranks, ranks_beside};
 use segue_collectives::tree::meets_on_hosts;
 use segue_collectives::{Communicator, deadline};
-use segue_configs::Config;
-use segue_engine::{Event, Outcome};
+use segue_configs::{Config, counted};
+use segue_engine::{EarlyEnd, Event, Outcome};
 use segue_families::missing_kernels;
 use segue_family::Job;
 use segue_kernels::{Compute, libtorch};
 
+use crate::commands::check_set;
 use crate::commands::place_among;
-use crate::failure::{BAD_CONFIG, Failure};
+use crate::failure::Failure;
 use crate::hang;
 use crate::memory;
 use crate::output::Output;
@@ -25,10 +26,27 @@ use crate::run_folder::{RunLock, lock_run, start_log};
 /// Refuses a run without a folder, by its `run.dir`.
 pub fn check_run_dir(dir: &Path) -> Result<(), Failure> {
     if dir.as_os_str().is_empty() {
-        let message = "run.dir is not set\nhint: add run.dir=FOLDER to the command or the recipe";
-        return Err(Failure::new(BAD_CONFIG, message));
+        return check_set(&[("run.dir", true, "run.dir=FOLDER")]);
     }
     Ok(())
+}
+
+/// Why a run ended before its last step, in words. `patience`: the key of its patience.
+pub fn early_end(outcome: &Outcome, patience: &str) -> Option<String> {
+    let step = outcome.step;
+    let why = match outcome.stopped_early? {
+        EarlyEnd::Patience(count) => {
+            let best =
+                outcome.best.map_or(String::new(), |(step, value)| format!(" ({value:.4} at step {step})"));
+            format!(
+                "{} in a row were no better than the best{best}: {patience} = {count}",
+                counted(count, "evaluation")
+            )
+        }
+        EarlyEnd::Stages => "the last stage of average.fine_tuning is over".into(),
+        EarlyEnd::TimeLimit => "train.time_limit is over".into(),
+    };
+    Some(format!("stopped early after step {step}: {why}"))
 }
 
 /// Where this rank computes, and beside whom.

@@ -92,8 +92,9 @@ pub const TINY_XLNET: Run = Run {
     resumes: None,
 };
 
-/// What both fine-tuning runs set: 160 examples of the first task are 20 steps an epoch.
-const TASK_SETTINGS: [&str; 6] = [
+/// What both fine-tuning runs set: 160 examples of the first task are 20 steps an epoch. Their line ends where all did at first.
+const TASK_SETTINGS: [&str; 7] = [
+    "schedule.end=last_step",
     "train.lanes=8",
     "train.micro_batch=2",
     "train.segment=32",

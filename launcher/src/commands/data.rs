@@ -12,6 +12,7 @@ use crate::commands::build_progress::BuildProgress;
 use crate::commands::data_graph::{self, GraphArgs};
 use crate::commands::import_records::{self, ImportRecordsArgs};
 use crate::commands::known;
+use crate::commands::tokenizer::note_smaller;
 use crate::commands::tokenizer::{Kind, OnInvalidUtf8, VocabularyArgs, load_tokenizer};
 use crate::failure::{BAD_DATA, Failure, USAGE};
 use crate::output::{Output, Progress, Unit};
@@ -144,6 +145,7 @@ pub fn run(args: DataArgs, out: &Output) -> Result<Value, Failure> {
 }
 
 fn build_corpus(args: BuildArgs, out: &Output) -> Result<Value, Failure> {
+    let asked = args.vocabulary.vocab_size.filter(|_| args.tokenizer.is_none());
     let tokenizer = match (&args.tokenizer, args.tokenizer_kind) {
         (Some(dir), _) => TokenizerChoice::Given(load_tokenizer(dir, out)?),
         (None, Some(kind)) => TokenizerChoice::Train(args.vocabulary.options(kind)),
@@ -185,6 +187,7 @@ fn build_corpus(args: BuildArgs, out: &Output) -> Result<Value, Failure> {
     let progress = BuildProgress::new(out);
     let info = build(&options, &progress)?;
     drop(progress);
+    note_smaller(asked, info.vocab_size, out);
     Ok(finished(&options.output, &info, out))
 }
 

@@ -42,7 +42,7 @@ use clap::ValueEnum;
 use segue_cluster::host_identity;
 use segue_collectives::Communicator;
 use segue_collectives::consensus::ranks_of_host;
-use segue_configs::{DeviceKind, Products, advice};
+use segue_configs::{DeviceKind, Loaded, Products, advice};
 use segue_data_error::DataError;
 use segue_families::{card_sources, missing_kernels};
 use segue_family::{Evaluations, Trained};
@@ -113,6 +113,45 @@ fn open_model(path: &Path, out: &Output) -> Result<ModelFolder, Failure> {
     let folder = ModelFolder::of(model)?;
     folder.notes.iter().for_each(|note| out.line(note));
     Ok(folder)
+}
+
+/// Which keys `--print-config` shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Keys {
+    /// All.
+    All,
+    /// Those that a recipe or the command line has set.
+    Changed,
+}
+
+/// Prints a merged configuration, and gives it as JSON.
+fn print_config(loaded: &Loaded, keys: Keys, json: bool, comm: &dyn Communicator) -> Result<Value, Failure> {
+    if comm.rank() == 0 && !json {
+        let text = match keys {
+            Keys::All => loaded.render(),
+            Keys::Changed => loaded.render_changed(),
+        };
+        print_text(text.as_bytes())?;
+    }
+    Ok(loaded.config.read_json())
+}
+
+/// Refuses keys without which a command cannot begin, all of them at once. Each: its name, whether it is missing, and the argument that sets it.
+pub fn check_set(keys: &[(&str, bool, &str)]) -> Result<(), Failure> {
+    let missing = || keys.iter().filter(|(_, is_missing, _)| *is_missing);
+    let (names, arguments): (Vec<&str>, Vec<&str>) =
+        missing().map(|(name, _, argument)| (*name, *argument)).unzip();
+    if names.is_empty() {
+        return Ok(());
+    }
+    let verb = if names.len() == 1 { "is" } else { "are" };
+    let message = format!(
+        "{} {verb} not set\nhint: add {} to the command{}",
+        names.join(" and "),
+        arguments.join(" "),
+        if arguments.iter().all(|argument| argument.contains('=')) { " or the recipe" } else { "" }
+    );
+    Err(Failure::new(BAD_CONFIG, message))
 }
 
 /// Writes a text to stdout, whole. A reader that closes it early, as `head` does, has what it wants.

@@ -7,11 +7,11 @@ use segue_engine::Outcome;
 use segue_tasks::TaskConfig;
 use serde_json::{Value, json};
 
-use super::{at_least_one, dry_run, print_text};
+use super::{Keys, at_least_one, check_set, dry_run, print_config};
 use crate::failure::{BAD_CONFIG, Failure, PREEMPTED};
 use crate::output::Output;
 use crate::recipes;
-use crate::training::{Place, Training, check_run_dir};
+use crate::training::{Place, Training, early_end};
 
 /// Arguments of `segue pretrain`.
 #[derive(Args)]
@@ -27,9 +27,9 @@ pub struct PretrainArgs {
     /// Recipe, a TOML file, or the name of one that comes with the program (`segue recipes`) [default: every key at its default].
     #[arg(long, value_name = "FILE|NAME", value_parser = recipes::parser())]
     config: Option<PathBuf>,
-    /// Print the merged configuration as TOML, with the origin of each value, and exit.
-    #[arg(long)]
-    print_config: bool,
+    /// Print the merged configuration as TOML, with the origin of each value, and exit; `changed`: only what differs from the defaults.
+    #[arg(long, value_name = "WHICH", num_args = 0..=1, require_equals = true, default_missing_value = "all")]
+    print_config: Option<Keys>,
     /// Print parameters, bytes per rank and operations of the recipe, next to what `[published]` says, and exit. Reads
     /// no data, unless the recipe leaves its vocabulary or the sizes of a graph to them, and makes no weights. Exit code 1 if
     /// `published.parameters` differs.
@@ -50,11 +50,8 @@ pub fn run(args: PretrainArgs, json: bool, comm: &dyn Communicator, out: &Output
     let named = args.overrides.iter().rev().find_map(|text| text.strip_prefix("task.name="));
     refuse_task(named.unwrap_or_default())?;
     let loaded = segue_families::MODELS.load(args.config.as_deref(), &args.overrides)?;
-    if args.print_config {
-        if comm.rank() == 0 && !json {
-            print_text(loaded.render().as_bytes())?;
-        }
-        return Ok(loaded.config.read_json());
+    if let Some(keys) = args.print_config {
+        return print_config(&loaded, keys, json, comm);
     }
     if args.dry_run {
         return dry_run::run(loaded.config, args.ranks.unwrap_or(comm.world_size()), out);
@@ -65,7 +62,17 @@ pub fn run(args: PretrainArgs, json: bool, comm: &dyn Communicator, out: &Output
         let hint = "hint: train tasks with `segue finetune`, or leave it out";
         return Err(Failure::new(BAD_CONFIG, format!("pre-training does not read task.{key}\n{hint}")));
     }
-    check_run_dir(config.run.dir.as_ref())?;
+    let data = &config.to_json()["data"];
+    let reads = data["corpus"].is_string();
+    let named = ["corpus", "corpora"].iter().any(|key| match &data[*key] {
+        Value::String(text) => !text.is_empty(),
+        Value::Array(all) => !all.is_empty(),
+        _ => false,
+    });
+    check_set(&[
+        ("run.dir", config.run.dir.is_empty(), "run.dir=FOLDER"),
+        ("data.corpus", reads && !named, "data.corpus=FOLDER"),
+    ])?;
     let place = Place::find(&config, comm)?;
     let job = (segue_family::of(&config.model).open)(&mut config)?;
     let unnamed = job.names().and_then(|names| config.model.unnamed_rows(names));
@@ -86,7 +93,7 @@ fn refuse_task(name: &str) -> Result<(), Failure> {
 }
 
 /// The first key of `[task]` that is not at its default.
-fn key_of_a_task(config: &Config) -> Option<String> {
+pub fn key_of_a_task(config: &Config) -> Option<String> {
     let mut defaults = json!(FinetuneConfig::default());
     defaults.as_object_mut()?.extend(json!(TaskConfig::default()).as_object()?.clone());
     let all = config.to_json();
@@ -101,6 +108,9 @@ fn summary(config: &Config, outcome: &Outcome, out: &Output) -> Value {
             outcome.step
         ));
     } else {
+        if let Some(why) = early_end(outcome, "eval.patience") {
+            out.line(&why);
+        }
         out.line(&format!(
             "step {} of {} is done; all files are in {}",
             outcome.step, config.train.steps, config.run.dir

@@ -76,7 +76,7 @@ pub struct VocabularyArgs {
     /// Vocabulary size, with special tokens; not of the byte kind [default: 32000 for bpe and unigram; all for word and
     /// char].
     #[arg(long, value_name = "N")]
-    vocab_size: Option<usize>,
+    pub vocab_size: Option<usize>,
     /// Minimum count of a word, character or merge; not of the byte kind [default: 2 for bpe, 1 for word and char].
     #[arg(long, value_name = "N")]
     min_frequency: Option<u64>,
@@ -205,9 +205,20 @@ fn train(args: TrainArgs, out: &Output) -> Result<Value, Failure> {
         text_column: args.text_column,
         invalid_utf8: args.invalid_utf8.into(),
     };
+    let asked = args.vocabulary.vocab_size;
     let tokenizer = train_tokenizer(&text, &args.vocabulary.options(args.kind), args.workers, &progress)?;
     drop(progress);
+    note_smaller(asked, tokenizer.vocab_size(), out);
     finish(&tokenizer, fresh, &args.output, out)
+}
+
+/// Says so where the text has not as many pieces as the vocabulary was to have.
+pub fn note_smaller(asked: Option<usize>, found: usize, out: &Output) {
+    if let Some(asked) = asked.filter(|asked| found < *asked) {
+        out.line(&format!(
+            "the vocabulary has {found} entries where {asked} were asked for: the text has no more"
+        ));
+    }
 }
 
 fn finish(tokenizer: &Tokenizer, fresh: FreshFolder, output: &Path, out: &Output) -> Result<Value, Failure> {

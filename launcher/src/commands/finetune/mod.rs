@@ -1,5 +1,6 @@
 //! `segue finetune`: one run, several seeds, or the predictions of trained models.
 
+mod collapse;
 mod predict;
 mod train;
 
@@ -16,7 +17,7 @@ use segue_tasks::{Kind, TaskConfig, TaskData, TaskSplits};
 use segue_tokenizer::Tokenizer;
 use serde_json::{Value, json};
 
-use super::print_text;
+use super::{Keys, check_set, print_config};
 use crate::failure::{BAD_CONFIG, Failure, NO_INPUT, USAGE, text_of};
 use crate::output::Output;
 use crate::recipes;
@@ -58,9 +59,9 @@ pub struct FinetuneArgs {
     /// Skip and count bad lines and records, instead of failing: `task.skip_bad`.
     #[arg(long)]
     skip_bad: bool,
-    /// Print the merged configuration, with the origin of each value, and exit.
-    #[arg(long)]
-    print_config: bool,
+    /// Print the merged configuration, with the origin of each value, and exit; `changed`: only what differs from the defaults.
+    #[arg(long, value_name = "WHICH", num_args = 0..=1, require_equals = true, default_missing_value = "all")]
+    print_config: Option<Keys>,
     /// Predict and score with trained models, instead of training.
     #[arg(long, requires = "output")]
     predict: bool,
@@ -114,11 +115,8 @@ fn prepare(
     json: bool,
     comm: &dyn Communicator,
 ) -> Result<ControlFlow<Value, Config>, Failure> {
-    if args.print_config {
-        if comm.rank() == 0 && !json {
-            print_text(loaded.render().as_bytes())?;
-        }
-        return Ok(Break(loaded.config.read_json()));
+    if let Some(keys) = args.print_config {
+        return print_config(&loaded, keys, json, comm).map(Break);
     }
     Ok(Continue(loaded.config))
 }
@@ -142,14 +140,16 @@ fn load(args: &FinetuneArgs, first: &Path, folder: &ModelFolder) -> Result<Loade
     overrides.extend(args.skip_bad.then(|| "task.skip_bad=true".to_string()));
     overrides.extend(args.overrides.iter().cloned());
     let loaded = segue_families::MODELS.load_over(base, args.config.as_deref(), &overrides)?;
-    for (key, value, option) in [
-        ("task.name", &loaded.config.task.name, "--task NAME"),
-        ("task.data", &loaded.config.own::<TaskConfig>().data, "--data FOLDER"),
-    ] {
-        if value.is_empty() {
-            return Err(Failure::new(BAD_CONFIG, format!("{key} is not set\nhint: add {option}")));
-        }
-    }
+    let needed = [
+        ("task.name", loaded.config.task.name.is_empty(), "--task NAME"),
+        ("task.data", loaded.config.own::<TaskConfig>().data.is_empty(), "--data FOLDER"),
+        (
+            "run.dir",
+            loaded.config.run.dir.is_empty() && !args.predict && args.print_config.is_none(),
+            "run.dir=FOLDER",
+        ),
+    ];
+    check_set(&needed)?;
     Ok(loaded)
 }
 

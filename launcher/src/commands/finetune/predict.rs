@@ -13,6 +13,7 @@ use segue_task::{
 use segue_tasks::{Kind, Split, TaskConfig, TaskData, TaskSplits};
 use serde_json::{Value, json};
 
+use super::collapse::warn_of_collapse;
 use super::{FinetuneArgs, open_tasks, runs_of_seeds};
 use crate::commands::device_of_rank;
 use crate::failure::{BAD_CONFIG, Failure, NO_INPUT, USAGE};
@@ -89,7 +90,7 @@ pub fn run(
     }
     let results = ResultFolder::of_output_of_ranks(output, Force::new(args.force), comm)?;
     let scores = answer_splits(&models, &tasks, &config, &results, comm, out)?;
-    warn_of_collapse(&scores, out);
+    warn_of_collapse(&scores, &args.models[0], out);
     if comm.rank() == 0 {
         results.write("scores.json", &format!("{:#}\n", json!(scores)))?;
     }
@@ -178,20 +179,6 @@ pub fn answer_splits(
     Ok(all)
 }
 
-/// People have lost days to runs that ended at chance and said nothing.
-pub fn warn_of_collapse(scores: &[SplitScores], out: &Output) {
-    for split in scores {
-        if let Some(what) = &split.collapsed {
-            out.line(&format!(
-                "warning: {} {}: {what}: the run has collapsed to chance. Lower optim.lr (half of it, then a quarter), \
-                 lengthen task.warmup_share, train on more epochs where there are few examples, or try other seeds \
-                 (--seeds 1,2,3)",
-                split.task, split.split
-            ));
-        }
-    }
-}
-
 #[expect(clippy::too_many_arguments)]
 fn answer_split(
     models: &[TaskModel],
@@ -261,7 +248,7 @@ fn every_checkpoint(
             out.line(&format!("{name}step {step}:"));
             let folder = ResultFolder::create(&place.join(format!("step-{step:08}")))?;
             let scores = answer_splits(&[model], tasks, config, &folder, comm, out)?;
-            warn_of_collapse(&scores, out);
+            warn_of_collapse(&scores, run, out);
             let value = segue_task::chosen_by(&scores, &config.own::<TaskConfig>().metric);
             let mut row = json!({ "step": step, "value": value, "scores": scores });
             if let Some(seed) = seed {

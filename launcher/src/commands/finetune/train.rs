@@ -10,13 +10,14 @@ use segue_task::{Circumstances, Finetuning, SplitScores, TaskFolder, beats, reso
 use segue_tasks::{TaskConfig, TaskSplits};
 use serde_json::{Value, json};
 
-use super::predict::{answer_splits, warn_of_collapse};
+use super::collapse::warn_of_collapse;
+use super::predict::answer_splits;
 use super::{FinetuneArgs, open_tasks};
 use crate::failure::{Failure, PREEMPTED, USAGE};
 use crate::folder::ResultFolder;
 use crate::output::Output;
 use crate::run_folder::lock_run;
-use crate::training::{Place, Training, check_run_dir};
+use crate::training::{Place, Training, check_run_dir, early_end};
 
 /// Trains with one seed or with several, from the model that is `named` on the command line.
 pub fn run(
@@ -105,7 +106,7 @@ impl Trained {
     fn json(&self) -> Value {
         let Outcome { step, loss, best, preempted, stopped_early, .. } = &self.outcome;
         json!({
-            "run": self.run, "step": step, "loss": loss, "preempted": preempted, "stopped_early": stopped_early,
+            "run": self.run, "step": step, "loss": loss, "preempted": preempted, "stopped_early": stopped_early.is_some(),
             "best_step": best.map(|(step, _)| step), "best": best.map(|(_, value)| value),
             "scores": self.scores,
             "exit_code": if *preempted { PREEMPTED } else { 0 },
@@ -136,11 +137,14 @@ impl Runs<'_> {
         if self.comm.rank() == 0 {
             folder.write("scores.json", &format!("{:#}\n", json!(trained.scores)))?;
         }
-        warn_of_collapse(&trained.scores, self.out);
+        warn_of_collapse(&trained.scores, run, self.out);
         if trained.outcome.best.is_none() && !trained.scores.is_empty() {
             self.out.line(
                 "warning: no evaluation gave a number to choose by, so that the last checkpoint answers",
             );
+        }
+        if let Some(why) = early_end(&trained.outcome, "task.patience") {
+            self.out.line(&why);
         }
         self.out.line(&format!("best step is {}; all files are in {}", best_step(&trained), run.display()));
         Ok(trained)

@@ -51,6 +51,11 @@ pub struct BatchArgs {
 pub fn run(args: &BatchArgs, out: &Output) -> Result<Value, Failure> {
     args.force.allow(args.svg.as_deref(), "--svg")?;
     let config = configuration(args)?;
+    if !config.task.name.is_empty() {
+        let message = "batches of texts for a task are not shown: this is of pre-training";
+        let hint = "hint: segue finetune --predict writes each answer beside its text";
+        return Err(Failure::new(USAGE, format!("{message}\n{hint}")));
+    }
     if args.lane >= config.train.lanes {
         let message = format!("lane {} does not exist: train.lanes = {}", args.lane, config.train.lanes);
         return Err(Failure::new(USAGE, message));

@@ -12,6 +12,7 @@ use segue_configs::{Config, Machine, Products, Shard, counted};
 use segue_cost::{Choices, Held, Plan};
 use serde_json::{Value, json};
 
+use super::pretrain::key_of_a_task;
 use super::{PrecisionArg, at_least_one};
 use crate::failure::{BAD_CONFIG, Failure};
 use crate::folder::Force;
@@ -147,6 +148,11 @@ pub fn run(args: &PlanArgs, comm: &dyn Communicator, out: &Output) -> Result<Val
         name => Machine::load(name)?,
     };
     let mut config = segue_families::MODELS.load(args.config.as_deref(), &args.overrides)?.config;
+    if let Some(key) = key_of_a_task(&config) {
+        let message = format!("`segue plan` reckons pre-training, and task.{key} is of fine-tuning");
+        let hint = "hint: `segue finetune` tells its steps before the first one, and its speed after some";
+        return Err(Failure::new(BAD_CONFIG, format!("{message}\n{hint}")));
+    }
     (segue_family::of(&config.model).fit)(&mut config)?;
     let counts: Vec<usize> = match args.ranks.is_empty() {
         true => args.nodes.iter().map(|nodes| nodes * machine.ranks).collect(),

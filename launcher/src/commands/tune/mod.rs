@@ -210,11 +210,14 @@ fn finish(
         _ => CHECK_FAILED,
     };
     match best {
-        Some(best) => out.line(&format!(
-            "best: trial {}, {:.4} nats",
-            best.asked.trial,
-            best.loss().unwrap_or(f64::NAN)
-        )),
+        Some(best) => {
+            out.line(&format!(
+                "best: trial {}, {:.4} nats",
+                best.asked.trial,
+                best.loss().unwrap_or(f64::NAN)
+            ));
+            report::edges(study, best).iter().for_each(|line| out.line(line));
+        }
         None => out.line("no trial has a loss yet"),
     }
     if stopped {

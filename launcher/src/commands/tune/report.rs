@@ -142,6 +142,7 @@ impl<'a> Report<'a> {
             self.run_of(best).unwrap_or_default(),
             in_words(&best.asked, "\n")
         );
+        text.extend(edges(self.study, best).iter().map(|line| format!("\n{line}.\n")));
         text.extend(self.noise.map(|noise| noise.markdown()));
         text
     }
@@ -228,4 +229,12 @@ impl<'a> Report<'a> {
         }
         Some(chart)
     }
+}
+
+/// A line for each parameter whose best value lies at an end of its range: better ones may lie beyond.
+pub fn edges(study: &Study, best: &Trial) -> Vec<String> {
+    let line = |(key, value, end): (String, String, &str)| {
+        format!("{key} = {value} of the best trial lies at the end of its range: widen it by another `{end}`")
+    };
+    study.space.at_edges(&best.asked.point).into_iter().map(line).collect()
 }
