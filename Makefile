@@ -23,11 +23,12 @@ build: setup ## Build everything
 demo: build ## Train a small Transformer-XL with 2 ranks on real text and let it write; TEXT=path for your own text
 	@scripts/demo.sh $(if $(TEXT),"$(TEXT)")
 
-# The logic of the kit for cards beside the other tests: it starts some hundred short programs one by one, and leaves the cores idle most of its time.
+# The logic of the kit for cards and the Python module beside the other tests: they start short programs one by one, and leave the cores idle most of their
+# time.
 test: build ## Run every test: unit, end to end under mpirun, documentation
 	scripts/tests/setup_test.sh
 	@mkdir -p target; scripts/tests/gpu_kit_logic_test.py >target/gpu_kit_logic.log 2>&1 & logic=$$!; \
-		SEGUE_BIN=$$PWD/target/debug/segue scripts/tests/python_test.py >target/python.log 2>&1 & python=$$!; \
+		SEGUE_BIN=$${CARGO_TARGET_DIR:-$$PWD/target}/debug/segue scripts/tests/python_test.py >target/python.log 2>&1 & python=$$!; \
 		trap 'kill %1 %2 2>/dev/null || true' EXIT; code=0; \
 		scripts/test.sh $(CARGO_FLAGS) || code=$$?; \
 		wait "$$logic" || { cat target/gpu_kit_logic.log; code=1; }; \

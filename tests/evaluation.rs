@@ -148,6 +148,31 @@ fn commands_evaluate_as_the_run_itself_does() {
             (number(&fixed["loss"]) - number(&plain["evaluation"]["loss"])).abs() < 1e-6,
             "{fixed} {plain}"
         );
+        // Another text, by a key as by the option.
+        let other = place.text("other");
+        if !place.path("other").exists() {
+            place.build("other", &["--preset", "documents", "--tokenizer-kind", "byte"]);
+            std::fs::write(place.path("more.txt"), "the other text\n".repeat(9)).unwrap();
+            let more = place.text("more.txt");
+            let args = [
+                "data",
+                "build",
+                "--preset",
+                "documents",
+                "--tokenizer",
+                &other,
+                "--train",
+                &more,
+                "--valid",
+                &more,
+            ];
+            succeed(alone(&[&args[..], &["--output", &place.text("valid")]].concat()));
+        }
+        let valid = place.text("valid");
+        let by_key = succeed(alone(&["--json", "eval", "--model", &run, &format!("data.valid={valid}")]));
+        let by_option = succeed(alone(&["--json", "eval", "--model", &run, "--corpus", &valid]));
+        assert_eq!(by_key["evaluation"], by_option["evaluation"]);
+        assert!(by_key["evaluation"] != found["evaluation"]);
         let line = finish(alone(&dynamic));
         let said = stderr(&line);
         assert!(said.contains("(1 lane, segments of 24, ") && said.contains("weights of "), "{said}");

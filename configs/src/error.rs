@@ -79,6 +79,13 @@ pub enum ConfigError {
     },
 }
 
+/// Whether a name is a slip of the pen for a key: it stands in the same section and differs by a letter or two.
+fn is_slip(key: &str, nearest: Option<&str>) -> bool {
+    let sections =
+        |nearest: &str| key.split_once('.').map(|(s, _)| s) == nearest.split_once('.').map(|(s, _)| s);
+    nearest.is_some_and(|nearest| sections(nearest) && strsim::levenshtein(key, nearest) <= 2)
+}
+
 impl ConfigError {
     /// The process exit code documented for this error.
     pub fn exit_code(&self) -> u8 {
@@ -101,7 +108,9 @@ impl ConfigError {
             ConfigError::Syntax { message, .. } | ConfigError::WrongType { message, .. } => {
                 advice::hint(message)
             }
-            ConfigError::UnknownKey { key, .. } if foreign::note_on(key).is_some() => {
+            ConfigError::UnknownKey { key, nearest, .. }
+                if foreign::note_on(key).is_some() && !is_slip(key, nearest.as_deref()) =>
+            {
                 foreign::note_on(key).map(String::from)
             }
             ConfigError::UnknownKey { nearest: Some(key), .. } => Some(format!("did you mean `{key}`?")),

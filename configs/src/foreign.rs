@@ -82,18 +82,18 @@ pub const NOTES: &[(&str, &str)] = &[
     ("ckpt_path", RESUMING),
     (
         "report_to",
-        "TensorBoard files are written anyway, log.sinks adds CSV and MLflow, and a few lines of Python send numbers to wandb",
+        "set log.tensorboard and log.sinks (csv, mlflow); a few lines of Python send the numbers to wandb",
     ),
     ("push_to_hub", "`hf upload USER/NAME RUN/best` does it: Segue opens no connection"),
     ("hub_model_id", "`hf upload USER/NAME RUN/best` does it: Segue opens no connection"),
     ("metric_for_best_model", "fine-tuning chooses by task.metric, pre-training by the validation loss"),
     ("label_smoothing", SMOOTHING),
     ("label_smoothing_factor", SMOOTHING),
-    ("class_weights", "there are no weights of classes"),
-    ("dataloader_num_workers", "batches are read ahead by a thread of each rank; there is no number to set"),
-    ("num_workers", "batches are read ahead by a thread of each rank; there is no number to set"),
-    ("lora_r", "there are no adapters: all weights are trained"),
-    ("lora_alpha", "there are no adapters: all weights are trained"),
+    ("class_weights", "leave it out: repeat the lines of a rare class, and choose by task.metric"),
+    ("dataloader_num_workers", READING),
+    ("num_workers", READING),
+    ("lora_r", ADAPTERS),
+    ("lora_alpha", ADAPTERS),
     ("gpus", "each rank has a card of its own: start as many ranks, `segue launch -n N`"),
     ("nproc_per_node", "the number of ranks is that of the launcher: `segue launch -n N`"),
     ("devices", "each rank has a card of its own: start as many ranks, `segue launch -n N`"),
@@ -101,7 +101,9 @@ pub const NOTES: &[(&str, &str)] = &[
 
 const ACCUMULATION: &str = "it follows from train.lanes / train.micro_batch / ranks: lower train.micro_batch to accumulate over more micro-steps";
 const RESUMING: &str = "the same command goes on from the newest checkpoint of its run.dir";
-const SMOOTHING: &str = "there is no label smoothing; model.dropout and optim.weight_decay regularise";
+const SMOOTHING: &str = "leave it out: model.dropout and optim.weight_decay regularise";
+const READING: &str = "leave it out: a thread of each rank reads ahead";
+const ADAPTERS: &str = "leave it out: all weights are trained";
 
 /// What there is in the place of a setting of other programs, by its name, with dashes or without.
 pub fn note_on(name: &str) -> Option<&'static str> {
@@ -140,6 +142,8 @@ mod tests {
             let error = MODELS.load(None, &[given.into()]).unwrap_err();
             assert_eq!(error.hint().unwrap(), format!("did you mean `{key}`?"));
         }
+        let slip = MODELS.load(None, &["train.devices=cpu".into()]).unwrap_err();
+        assert_eq!(slip.hint().unwrap(), "did you mean `train.device`?");
         for given in ["gradient_accumulation_steps=4", "train.report_to=wandb", "task.class_weights=[1, 2]"] {
             let error = MODELS.load(None, &[given.into()]).unwrap_err();
             assert_eq!(error.hint().as_deref(), note_on(given.split('=').next().unwrap()), "{given}");

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 
-/// Where they lie below an installation, and below a clone.
+/// Where they lie below an installation, below the packages of a Python, and below a clone.
 const FOLDERS: [&str; 3] = ["share/segue/recipes", "segue/recipes", "configs/recipes"];
 
 /// What their files end in.

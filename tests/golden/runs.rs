@@ -92,7 +92,7 @@ pub const TINY_XLNET: Run = Run {
     resumes: None,
 };
 
-/// What both fine-tuning runs set: 160 examples of the first task are 20 steps an epoch. Their line ends where all did at first.
+/// What both fine-tuning runs set: 160 examples of the first task are 20 steps an epoch. Their line ends as published.
 const TASK_SETTINGS: [&str; 7] = [
     "schedule.end=last_step",
     "train.lanes=8",

@@ -1,3 +1,5 @@
+use segue_configs::counted;
+
 use super::documents::Rankings;
 use super::example::{Example, Kind, Target};
 use super::squad::Questions;
@@ -51,6 +53,18 @@ pub struct Split {
 }
 
 impl Split {
+    /// How much there is to learn from or to answer, in words. Of questions about paragraphs an example is a window, of which one question may have
+    /// several.
+    pub fn describe(&self) -> String {
+        let examples = self.examples.len();
+        match &self.records {
+            Records::Questions(all) => {
+                format!("{} in {}", counted(all.questions.len(), "question"), counted(examples, "window"))
+            }
+            _ => counted(examples, "example"),
+        }
+    }
+
     /// Whether any record has a label.
     pub fn is_told(&self) -> bool {
         match &self.records {

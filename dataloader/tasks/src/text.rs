@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use segue_configs::counted;
 use segue_data_error::DataError;
 
 use super::columns::{Columns, Finding, is_header};
@@ -14,7 +15,7 @@ use super::request::{Request, first_there, named, nothing_read};
 use super::reviews;
 use super::rows::{Asked, encode_rows, split_of};
 use super::sieve::{Role, Sieve};
-use super::table::Table;
+use super::table::{Table, TableRow};
 
 /// Names of files without their extensions, and the extensions, in the order in which they are looked for.
 const TRAIN: &[&str] = &["train"];
@@ -301,6 +302,7 @@ impl<'a> Reading<'a> {
             });
         }
         told.note(sieve);
+        self.note_replaced(table, columns, sieve);
         if self.labels.is_none() && labels().any(|(_, label)| !is_missing(label)) {
             note_marks(labels(), sieve);
         }
@@ -314,6 +316,18 @@ impl<'a> Reading<'a> {
                 Ok(number) if number.is_finite() => Ok(Target::Number(number)),
                 _ => Err(format!("the label `{label}` is not a number")),
             },
+        }
+    }
+
+    /// Says so where texts of a release are not read as they stand in its file.
+    fn note_replaced(&self, table: &Table, columns: &Columns, sieve: &mut Sieve) {
+        let of_texts =
+            |row: &TableRow, what: &str| columns.text.iter().any(|place| row.cells[*place].contains(what));
+        for (from, to) in self.release.map_or(&[][..], |release| release.replaced) {
+            let count = table.rows.iter().filter(|row| of_texts(row, from)).count();
+            if count > 0 {
+                sieve.note(format!("`{from}` is read as `{to}` in {}", counted(count, "text")));
+            }
         }
     }
 
@@ -331,7 +345,12 @@ fn refuse_header(table: &Table, label: usize) -> Result<(), DataError> {
     }
     let first = table.rows[0].cells[label].trim();
     let others = || counts.iter().filter(|(cell, _)| **cell != first).map(|(_, count)| *count);
-    if table.header.is_some() || counts[first] > 1 || others().count() < 2 || others().any(|count| count < 2)
+    let is_name = !first.is_empty() && first.parse::<f64>().is_err();
+    if table.header.is_some()
+        || !is_name
+        || counts[first] > 1
+        || others().count() < 2
+        || others().any(|count| count < 2)
     {
         return Ok(());
     }

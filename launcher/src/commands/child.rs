@@ -143,7 +143,19 @@ pub fn essence(config: &Config, corpus: &str) -> Value {
         sections.retain(|name, _| !FREE_SECTIONS.contains(&name.as_str()));
     }
     json["data"]["corpus"] = corpus.into();
+    forget_published_ends(&mut json["schedule"]);
     json
+}
+
+/// Leaves out where a line ends where it is no other place than before there was a key: results keep their names.
+fn forget_published_ends(schedule: &mut Value) {
+    let Some(fields) = schedule.as_object_mut() else { return };
+    if fields.get("kind").is_none_or(|kind| kind != "linear")
+        || fields.get("end").is_some_and(|end| end == "last_step")
+    {
+        fields.remove("end");
+    }
+    fields.values_mut().for_each(forget_published_ends);
 }
 
 /// The hash of something, as names of files have it.
@@ -216,6 +228,14 @@ mod tests {
     #[test]
     fn results_are_named_by_what_they_depend_on() {
         assert_eq!(key_of(&[]), key_of(&["run.dir=elsewhere", "log.every=3", "data.corpus=moved"]));
+        let ends = |keys: &[&str]| {
+            let keys: Vec<String> = keys.iter().map(|key| key.to_string()).collect();
+            essence(&segue_families::MODELS.load(None, &keys).unwrap().config, "corpus")["schedule"]["end"]
+                .clone()
+        };
+        // Names from before there was this key.
+        assert!(ends(&[]).is_null() && ends(&["schedule.kind=linear", "schedule.end=last_step"]).is_null());
+        assert_eq!(ends(&["schedule.kind=linear"]), "after_last_step");
         for change in ["train.steps=7", "train.seed=2", "model.d_inner=8", "optim.lr=1e-3"] {
             assert_ne!(key_of(&[]), key_of(&[change]), "{change}");
         }

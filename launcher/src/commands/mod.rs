@@ -120,7 +120,7 @@ fn open_model(path: &Path, out: &Output) -> Result<ModelFolder, Failure> {
 enum Keys {
     /// All.
     All,
-    /// Those that a recipe or the command line has set.
+    /// Those that a recipe, the command line or a model's folder sets.
     Changed,
 }
 

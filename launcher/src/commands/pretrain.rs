@@ -27,7 +27,7 @@ pub struct PretrainArgs {
     /// Recipe, a TOML file, or the name of one that comes with the program (`segue recipes`) [default: every key at its default].
     #[arg(long, value_name = "FILE|NAME", value_parser = recipes::parser())]
     config: Option<PathBuf>,
-    /// Print the merged configuration as TOML, with the origin of each value, and exit; `changed`: only what differs from the defaults.
+    /// Print the merged configuration as TOML, with the origin of each value, and exit; `changed`: only what a recipe, the command line or a model's folder sets.
     #[arg(long, value_name = "WHICH", num_args = 0..=1, require_equals = true, default_missing_value = "all")]
     print_config: Option<Keys>,
     /// Print parameters, bytes per rank and operations of the recipe, next to what `[published]` says, and exit. Reads

@@ -121,9 +121,10 @@ fn as_it_was(stored: &Value) -> Value {
         let line = |schedule: &serde_json::Map<String, Value>| {
             schedule.get("kind").is_some_and(|kind| kind == "linear") && !schedule.contains_key("end")
         };
-        let is_new = schedule.contains_key("end");
+        // A network's own table has what is another than above.
+        let (is_new, inherits) = (schedule.contains_key("end"), line(schedule));
         for own in schedule.values_mut().filter_map(Value::as_object_mut) {
-            if !is_new && line(own) {
+            if !is_new && !inherits && line(own) {
                 own.insert("end".into(), json!("last_step"));
             }
         }

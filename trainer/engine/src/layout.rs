@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use segue_collectives::Communicator;
@@ -75,14 +76,19 @@ fn what_fits(train: &TrainConfig, world: usize) -> String {
     let micro_steps = train.lanes / train.micro_batch;
     let fits =
         |world: &usize| micro_steps.is_multiple_of(*world) && can_share(train, micro_steps / *world, *world);
-    let fewer = (1..world.min(micro_steps + 1)).rev().find(fits);
-    let more = (world.saturating_add(1)..=micro_steps).find(fits);
-    let ranks: Vec<String> = fewer.into_iter().chain(more).map(|ranks| ranks.to_string()).collect();
+    // Divisors come in pairs, of which one is no larger than the root.
+    let small = (1..=micro_steps.isqrt()).filter(|small| micro_steps.is_multiple_of(*small));
+    let divisors = small.flat_map(|small| [small, micro_steps / small]).filter(|ranks| fits(ranks));
+    let divisors: BTreeSet<usize> = divisors.collect();
+    let fewer = divisors.range(..world).next_back();
+    let more = divisors.range(world..).find(|ranks| **ranks > world);
+    let ranks: Vec<String> = fewer.into_iter().chain(more).map(usize::to_string).collect();
     let most = micro_steps.checked_div(world).unwrap_or(0);
     let shares = |each: &usize| can_share(train, *each, world);
     let below = (1..=most).rev().find(shares);
     // Some number of this range is both a power of two and a multiple, if any number is.
-    let above = (most + 1..=2 * (most + 1) * train.batch_warmup_from).find(shares);
+    let last = (most + 1).saturating_mul(2).saturating_mul(train.batch_warmup_from);
+    let above = (most + 1..=last).find(shares);
     let lanes = |each: usize| each.checked_mul(world)?.checked_mul(train.micro_batch);
     let lanes = below.into_iter().chain(above).filter_map(lanes).map(|lanes| format!("train.lanes={lanes}"));
     let lanes: Vec<String> = lanes.collect();
@@ -93,7 +99,8 @@ fn what_fits(train: &TrainConfig, world: usize) -> String {
     if !lanes.is_empty() {
         advice.push(format!("set {}", lanes.join(" or ")));
     }
-    if train.exact && micro_steps.checked_rem(world) == Some(0) {
+    let inexact = TrainConfig { exact: false, ..train.clone() };
+    if train.exact && micro_steps.checked_rem(world) == Some(0) && can_share(&inexact, most, world) {
         advice.push("give up equal bits at any number of ranks with train.exact=false".into());
     }
     advice.join(", or ")
@@ -140,7 +147,7 @@ mod tests {
                             None => {
                                 let other = TrainConfig { exact: false, ..train.clone() };
                                 assert!(part.contains("train.exact=false"), "{error}");
-                                assert!(warmup > 1 || check_ranks(&other, world).is_ok(), "{error}");
+                                assert!(check_ranks(&other, world).is_ok(), "{error}");
                             }
                         }
                     }

@@ -110,7 +110,7 @@ pub fn train<F: Family>(
         evaluation: run.evaluation,
         best,
         preempted,
-        stopped_early,
+        stopped_early: stopped_early.filter(|_| run.state.step < config.train.steps),
     })
 }
 

@@ -41,7 +41,14 @@ fn follow(
         }
         terminal.draw(|frame| draw(frame, &views, &screen, now()))?;
         let over = match keys()? {
-            Keys::Some => event::poll(Duration::ZERO)? && quits(&event::read()?, &mut screen, views.len()),
+            // Several may come at once, and the library keeps those that are not taken.
+            Keys::Some => {
+                let mut quit = false;
+                while !quit && event::poll(Duration::ZERO)? {
+                    quit = quits(&event::read()?, &mut screen, views.len());
+                }
+                quit
+            }
             Keys::None => false,
             Keys::Gone => true,
         };

@@ -56,6 +56,11 @@ fn releases_with_classes_from_one_are_read() {
         assert_eq!((ids[0], ids[1], ids.len()), (id("a"), id("b"), 8), "{name}");
         assert_eq!(ids[4..6], [id("d"), id(last)], "{name}");
         assert_eq!(rows(&data.dev[0])[1].index, "1");
+        // What is read otherwise than it stands is told.
+        let notes = &train.skipped.notes;
+        let wanted =
+            if name == "agnews" { "`\\` is read as ` ` in 1 text" } else { "`\\n` is read as ` ` in 1 text" };
+        assert!(notes.iter().any(|note| note == wanted), "{name}: {notes:?}");
     }
     let error = TaskData::open(&config("yelp2", folder.path()), &tokenizer, ALL).unwrap_err().to_string();
     assert!(error.contains("train.csv, line 1: unknown label `3`, expected one of 1, 2"), "{error}");
@@ -162,4 +167,9 @@ fn a_header_of_unknown_names_is_refused() {
     assert_eq!(open(format!("{rows}a,rare\n"), &[]).unwrap().labels.len(), 3);
     assert_eq!(open(format!("a,rare\n{rows}b,other\n"), &[]).unwrap().labels.len(), 4);
     assert_eq!(open(rows.into(), &[]).unwrap().labels.len(), 2);
+    // A number names no column.
+    assert_eq!(
+        open(format!("a,5\n{}", rows.replace("good", "1").replace("bad", "2")), &[]).unwrap().labels.len(),
+        3
+    );
 }

@@ -250,17 +250,19 @@ pub fn open_corpus(model: &Path, named: Option<&Path>) -> Result<Corpus, Failure
         return Ok(Corpus::open(corpus)?);
     }
     let recorded = recorded_corpus(model)?;
-    Corpus::open(&recorded).map_err(|error| {
-        let failure = Failure::from(error);
-        if recorded.is_dir() {
-            return failure;
-        }
-        let hint = format!(
-            "{} was trained on it, and it was at this path then: give its place now by --corpus FOLDER",
-            model.display()
-        );
-        Failure { hint: Some(hint), ..failure }
+    Corpus::open(&recorded).map_err(|error| match recorded.is_dir() {
+        true => error.into(),
+        false => moved(error.into(), model),
     })
+}
+
+/// The failure of a corpus that is not where a run had it.
+fn moved(failure: Failure, model: &Path) -> Failure {
+    let model = model.display();
+    let hint = format!(
+        "{model} was trained on it, and it was at this path then: give its place now by --corpus FOLDER"
+    );
+    Failure { hint: Some(hint), ..failure }
 }
 
 /// Refuses a run that was fine-tuned: it has no text to be evaluated on.

@@ -5,9 +5,7 @@ use std::path::Path;
 use clap::{Args, ValueEnum};
 use segue_collectives::Communicator;
 use segue_configs::Config;
-use segue_dataloader::sections::{
-    DataConfig, DataOrder, DocumentEnd, ObjectiveConfig, SegmentConfig, TextEvalConfig,
-};
+use segue_dataloader::sections::{DataConfig, DataOrder, ObjectiveConfig, TextEvalConfig};
 use segue_dataloader::{Corpus, Split};
 use segue_engine::Watch;
 use segue_language::{ModelFolder, Sources, Validation, context, keeps_marks, load_objective};
@@ -15,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::subject::TextArgs;
 use super::walk::TemperatureArgs;
-use super::{check_loss, check_tokenizer, no_corpus, open_corpus, refuse_fine_tuned};
+use super::{check_loss, check_tokenizer, moved, no_corpus, refuse_fine_tuned};
 use crate::commands::{DeviceArg, at_least_one, device_of_rank, distance, length, some_length};
 use crate::failure::{Failure, USAGE};
 use crate::output::{Output, Unit};
@@ -82,9 +80,7 @@ pub struct AttentionArgs {
 impl AttentionArgs {
     /// What the model of `folder`, which was opened as `named`, sees of what came before.
     pub fn of(&self, folder: &ModelFolder, named: &Path) -> Result<TextEvalConfig, Failure> {
-        let run = folder.training_config(named, &[]);
-        let run = run.map(|config| (*config.own::<TextEvalConfig>()).clone()).unwrap_or_default();
-        self.over(folder, &run)
+        self.over(folder, &folder.training_config(named, &[])?.own())
     }
 
     /// What the command says, else the run.
@@ -103,16 +99,6 @@ enum DocumentEndName {
     Reset,
     /// No position sees another document.
     Mask,
-}
-
-impl From<DocumentEndName> for DocumentEnd {
-    fn from(name: DocumentEndName) -> DocumentEnd {
-        match name {
-            DocumentEndName::Carry => DocumentEnd::Carry,
-            DocumentEndName::Reset => DocumentEnd::Reset,
-            DocumentEndName::Mask => DocumentEnd::Mask,
-        }
-    }
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -144,18 +130,10 @@ impl SplitArgs {
         let mut config = folder.training_config(named, &self.all_overrides())?;
         let seen = self.attention.over(folder, &config.own())?;
         config.change(|eval: &mut TextEvalConfig| {
-            *eval = TextEvalConfig {
-                lanes: self.lanes.unwrap_or(eval.lanes),
-                group: self.group.unwrap_or(eval.group),
-                steps: eval.steps,
-                segment: self.segment.unwrap_or(eval.segment),
-                ext_len: self.ext_len.unwrap_or(eval.ext_len),
-                ..seen
-            };
+            eval.mem_len = seen.mem_len;
+            eval.clamp_len = seen.clamp_len;
+            eval.same_length = seen.same_length;
         });
-        if let Some(policy) = self.at_document_end {
-            config.change(|train: &mut SegmentConfig| train.at_document_end = policy.into());
-        }
         if self.lines {
             config.change(|data: &mut DataConfig| data.order = DataOrder::Episodes);
         }
@@ -168,7 +146,20 @@ impl SplitArgs {
             ObjectiveName::Permutation => "objective.kind=permutation",
             ObjectiveName::Denoising => "objective.kind=denoising",
         });
-        self.overrides.iter().cloned().chain(kind.map(String::from)).collect()
+        let numbers = [
+            ("eval.lanes", self.lanes),
+            ("eval.group", self.group),
+            ("eval.segment", self.segment),
+            ("eval.ext_len", self.ext_len),
+        ];
+        let numbers = numbers.into_iter().filter_map(|(key, given)| Some(format!("{key}={}", given?)));
+        let policy = self.at_document_end.map(|policy| match policy {
+            DocumentEndName::Carry => "train.at_document_end=carry",
+            DocumentEndName::Reset => "train.at_document_end=reset",
+            DocumentEndName::Mask => "train.at_document_end=mask",
+        });
+        let all = self.overrides.iter().cloned().chain(kind.map(String::from)).chain(numbers);
+        all.chain(policy.map(String::from)).collect()
     }
 
     fn refuse_pair_options(&self) -> Result<(), Failure> {
@@ -198,14 +189,18 @@ impl SplitArgs {
 
     /// The corpus that is named, or the one that a run evaluates.
     fn corpus(&self, config: &Config, named: &Path) -> Result<Corpus, Failure> {
-        let data = config.own::<DataConfig>();
-        if self.text.corpus.is_some() || !data.order.in_pairs() {
-            return open_corpus(named, self.text.corpus.as_deref());
+        if let Some(corpus) = &self.text.corpus {
+            return Ok(Corpus::open(corpus)?);
         }
+        let data = config.own::<DataConfig>();
         if data.corpus.is_empty() && data.corpora.is_empty() {
             return Err(no_corpus(named));
         }
-        let (sources, split) = (Sources::open(config)?, Split::from(self.text.split));
+        let sources = Sources::open(config).map_err(|error| match Path::new(&data.corpus).is_dir() {
+            true => Failure::from(error),
+            false => moved(error.into(), named),
+        })?;
+        let split = Split::from(self.text.split);
         sources.of_split(split).cloned().ok_or_else(|| {
             let named = named.display();
             usage(&format!("no corpus of {named} has a split `{split}`\nhint: add --corpus FOLDER"))
@@ -227,6 +222,11 @@ pub fn run(named: &Path, args: &SplitArgs, comm: &dyn Communicator, out: &Output
     let mut objective = load_objective(&folder, &config)?;
     let validation = Validation::of_split(&config, &corpus, args.text.split.into())?;
     check_lanes(args, &validation)?;
+    if args.at_document_end.is_some() && matches!(validation, Validation::Lines { .. }) {
+        return Err(usage(
+            "--at-document-end is of a stream, and this run reads line by line\nhint: add data.order=stream",
+        ));
+    }
     if args.by_rows && !matches!(validation, Validation::Stream { .. }) {
         return Err(usage(
             "--by-rows is of a stream, and this run reads line by line\nhint: add data.order=stream",

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use segue_collectives::Communicator;
-use segue_configs::{Config, Loaded, check_unique, counted};
+use segue_configs::{Config, Loaded, check_unique};
 use segue_engine::checkpoint::CHECKPOINTS;
 use segue_language::ModelFolder;
 use segue_task::{TaskFolder, answering_layers};
@@ -59,7 +59,7 @@ pub struct FinetuneArgs {
     /// Skip and count bad lines and records, instead of failing: `task.skip_bad`.
     #[arg(long)]
     skip_bad: bool,
-    /// Print the merged configuration, with the origin of each value, and exit; `changed`: only what differs from the defaults.
+    /// Print the merged configuration, with the origin of each value, and exit; `changed`: only what a recipe, the command line or a model's folder sets.
     #[arg(long, value_name = "WHICH", num_args = 0..=1, require_equals = true, default_missing_value = "all")]
     print_config: Option<Keys>,
     /// Predict and score with trained models, instead of training.
@@ -211,7 +211,7 @@ fn open_tasks(
             return Err(Failure::new(NO_INPUT, format!("{message}\nhint: {hint}")));
         }
         for split in data.train.iter().chain(&data.dev).chain(&data.test) {
-            out.line(&format!("{name}: {}: {}", split.name, counted(split.examples.len(), "example")));
+            out.line(&format!("{name}: {}: {}", split.name, split.describe()));
             split.skipped.notes.iter().for_each(|note| out.line(&format!("  {note}")));
             if split.skipped.count > 0 {
                 let count = split.skipped.count;

@@ -47,6 +47,17 @@ pub fn run(
     let base = config.run.dir.clone();
     let tasks = open_tasks(&config, &tokenizer, TaskSplits { train: true, dev: true, test: true }, out)?;
     resolve_schedule(&mut config, &tasks)?;
+    for data in &tasks {
+        let examples = data.train.as_ref().map_or(0, |split| split.examples.len());
+        if examples < config.train.lanes {
+            out.line(&format!(
+                "{}: train.lanes is {}, and a pass has {}: each step takes all of them",
+                data.name,
+                config.train.lanes,
+                counted(examples, "example")
+            ));
+        }
+    }
     let on = match place.compute() {
         Compute::CPU => format!("{} each, CPU", counted(config.train.threads, "thread")),
         _ => "GPU".to_string(),
@@ -132,6 +143,9 @@ impl Runs<'_> {
         best.folder.passed_over.iter().for_each(|why| self.out.line(&format!("warning: skipped: {why}")));
         best.folder.compute = self.training.compute();
         let model = best.load(&config.own::<TaskConfig>())?;
+        if !self.job.tasks.iter().all(|data| data.dev.is_empty() && data.test.is_empty()) {
+            self.out.line(&format!("scores of the model in {}:", best.folder.path.display()));
+        }
         let folder = ResultFolder::create_own(run, "predictions")?;
         trained.scores = answer_splits(&[model], self.job.tasks, config, &folder, self.comm, self.out)?;
         if self.comm.rank() == 0 {

@@ -32,6 +32,36 @@ fn configurations_differ_only_in_keys_that_decide_the_result() {
     assert!(changes(&a.to_json(), &c.to_json()).contains("optim.lr: 0.00025 then, 0.5 now"));
 }
 
+/// A line of a run from before there was a key for its end ended at the last step, and goes on so alone.
+#[test]
+fn a_line_of_before_goes_on_with_its_published_end() {
+    let load = |keys: &[&str]| {
+        let keys: Vec<String> = keys.iter().map(|key| key.to_string()).collect();
+        MODELS.load(None, &keys).unwrap().config
+    };
+    let game = ["model.model_type=moment-game"];
+    for line in [
+        &["schedule.kind=linear"][..],
+        &["schedule.kind=linear", "schedule.critic.kind=linear"],
+        &["schedule.kind=constant", "schedule.critic.kind=linear"],
+    ] {
+        let end = if line[0].ends_with("linear") {
+            "schedule.end=last_step"
+        } else {
+            "schedule.critic.end=last_step"
+        };
+        let keys = |more: &[&str]| load(&[&game[..], line, more].concat());
+        let published = keys(&[end]);
+        let mut then = resolved(&published);
+        let schedule = then["schedule"].as_object_mut().unwrap();
+        schedule.remove("end");
+        schedule.values_mut().filter_map(|own| own.as_object_mut()).for_each(|own| drop(own.remove("end")));
+        let then = with_defaults(&then, &MODELS);
+        assert_eq!(changes(&then, &effective(&published)), "", "{line:?}");
+        assert!(changes(&then, &effective(&keys(&[]))).contains("end"), "{line:?}");
+    }
+}
+
 #[test]
 fn an_average_that_decides_by_losses_keeps_to_one_evaluation() {
     let hash = |o: &[&str]| {
