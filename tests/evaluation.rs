@@ -149,24 +149,12 @@ fn commands_evaluate_as_the_run_itself_does() {
             "{fixed} {plain}"
         );
         // Another text, by a key as by the option.
-        let other = place.text("other");
-        if !place.path("other").exists() {
-            place.build("other", &["--preset", "documents", "--tokenizer-kind", "byte"]);
+        if !place.path("valid").exists() {
             std::fs::write(place.path("more.txt"), "the other text\n".repeat(9)).unwrap();
-            let more = place.text("more.txt");
-            let args = [
-                "data",
-                "build",
-                "--preset",
-                "documents",
-                "--tokenizer",
-                &other,
-                "--train",
-                &more,
-                "--valid",
-                &more,
-            ];
-            succeed(alone(&[&args[..], &["--output", &place.text("valid")]].concat()));
+            let (tokenizer, more) = (place.text("corpus/tokenizer"), place.text("more.txt"));
+            let args =
+                ["data", "build", "--preset", "documents", "--tokenizer", &tokenizer, "--train", &more];
+            succeed(alone(&[&args[..], &["--valid", &more, "--output", &place.text("valid")]].concat()));
         }
         let valid = place.text("valid");
         let by_key = succeed(alone(&["--json", "eval", "--model", &run, &format!("data.valid={valid}")]));
