@@ -267,7 +267,7 @@ fn moved(failure: Failure, model: &Path) -> Failure {
 
 /// Refuses a run that was fine-tuned: it has no text to be evaluated on.
 pub fn refuse_fine_tuned(model: &Path) -> Result<(), Failure> {
-    let text = segue_publish::read_regular_text(&model.join("config.json")).unwrap_or_default();
+    let text = segue_publish::read_regular_text(model.join("config.json")).unwrap_or_default();
     let config: Value = serde_json::from_str(&text).unwrap_or_default();
     let task = config["task"]["name"].as_str().unwrap_or_default();
     if task.is_empty() {
