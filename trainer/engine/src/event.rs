@@ -50,7 +50,7 @@ pub enum Event {
         report: StepReport,
         /// Targets trained on so far.
         tokens: u64,
-        /// What the step did over all ranks, in the units that its speed is told in.
+        /// Work of the step over all ranks, in units of `Labels::rate_of`.
         work: f64,
         /// Loss since the last report, where one is due after this step.
         due: Option<LossSum>,

@@ -9,7 +9,7 @@ use crate::output::Output;
 
 /// The last quarter's mean loss over that of the quarter before it, below which a loss is still falling.
 const FALLING: f64 = 0.98;
-/// Reports of a loss at least, for a course of it to be told.
+/// Fewest reported losses from which a trend is read.
 const REPORTS: usize = 8;
 
 /// Warns of each split whose answers are all alike. `run`: the folder of the run that trained the model, whose losses decide the advice.
@@ -28,7 +28,7 @@ fn losses(run: &Path) -> Vec<f64> {
     rows.iter().filter(|row| row["kind"] == "train").filter_map(|row| row["loss"].as_f64()).collect()
 }
 
-/// What to change, by the course of the loss: a model that still learns needs more of it, one that has stopped learning has been thrown off by its
+/// What to change, by the trend of the loss: a model that is still learning needs more training, one that has stopped learning has been thrown off by its
 /// rate.
 fn advice(losses: &[f64]) -> String {
     let mean = |losses: &[f64]| losses.iter().sum::<f64>() / losses.len() as f64;
