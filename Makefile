@@ -27,7 +27,7 @@ demo: build ## Train a small Transformer-XL with 2 ranks on real text and let it
 # time.
 test: build ## Run every test: unit, end to end under mpirun, documentation
 	scripts/tests/setup_test.sh
-	@mkdir -p target; scripts/tests/gpu_kit_logic_test.py >target/gpu_kit_logic.log 2>&1 & logic=$$!; \
+	@mkdir -p target; timeout 1800 scripts/tests/gpu_kit_logic_test.py >target/gpu_kit_logic.log 2>&1 & logic=$$!; \
 		SEGUE_BIN=$${CARGO_TARGET_DIR:-$$PWD/target}/debug/segue scripts/tests/python_test.py >target/python.log 2>&1 & python=$$!; \
 		trap 'kill %1 %2 2>/dev/null || true' EXIT; code=0; \
 		scripts/test.sh $(CARGO_FLAGS) || code=$$?; \
