@@ -1,8 +1,9 @@
 //! `segue convert` and `segue inspect` as users call them.
 
 use std::fs;
+use std::process::Command;
 
-use segue_tests::{ROOT, SHARED, Workplace, alone, fail, finish, peer_python, stderr, succeed};
+use segue_tests::{ROOT, SHARED, Workplace, alone, fail, finish, mpirun, peer_python, stderr, succeed};
 
 fn fixture(name: &str) -> String {
     format!("{ROOT}/tests/fixtures/foreign/{name}")
@@ -220,6 +221,29 @@ fn checkpoints_of_a_third_program_come_back_as_they_were() {
         }
         assert!(compared > 20, "{name}: {compared}");
     }
+}
+
+/// Trained on two ranks, and taken out: on its base the public package answers as with the model in which they are added.
+#[test]
+fn the_public_package_puts_adapters_on_their_base() {
+    let place = Workplace::new();
+    let keys = ["task.epochs=2", "task.adapter_rank=4", "task.adapter_on=[\"ff.\"]", "optim.lr=3e-3"];
+    let args = place.finetune("run", &keys);
+    succeed(mpirun(2, &args));
+    let adapter = place.text("adapter");
+    let taken = succeed(alone(&["convert", "--adapter", &place.text("run"), &adapter]));
+    assert!(taken["modules"].as_u64().unwrap() > 0, "{taken}");
+    fail(alone(&["convert", "--adapter", &place.text("run"), &adapter]), 73, &["adapter"]);
+    let Some(python) = peer_python("base") else { return };
+    let script = format!("{ROOT}/tests/peers/adapter_logits.py");
+    let base = place.text("encoder/checkpoints/latest");
+    let mut command = Command::new(python);
+    command.args([&script, &base, &adapter, &place.text("run/best")]);
+    let found = succeed(command);
+    let number = |key: &str| found[key].as_f64().unwrap();
+    assert!(number("difference") < 1e-5 * number("scale").max(1.0), "{found}");
+    assert!(number("changed") > 100.0 * number("difference") && number("changed") > 1e-3, "{found}");
+    assert_eq!(found["modules"], taken["modules"]);
 }
 
 #[test]

@@ -70,6 +70,17 @@ pub const NAMES: &[(&str, &str)] = &[
     ("bptt", "train.segment"),
     ("dataset_name", "data.corpus"),
     ("dataset_path", "data.corpus"),
+    ("label_smoothing", "task.label_smoothing"),
+    ("label_smoothing_factor", "task.label_smoothing"),
+    ("class_weights", "task.class_weights"),
+    ("class_weight", "task.class_weights"),
+    ("freeze_layers", "task.freeze_layers"),
+    ("lora_r", "task.adapter_rank"),
+    ("lora_rank", "task.adapter_rank"),
+    ("lora_alpha", "task.adapter_alpha"),
+    ("target_modules", "task.adapter_on"),
+    ("num_frozen_layers", "task.freeze_layers"),
+    ("freeze_embeddings", "task.freeze_embeddings"),
 ];
 
 /// Names of settings that have no key here, and what there is in their place.
@@ -87,13 +98,8 @@ pub const NOTES: &[(&str, &str)] = &[
     ("push_to_hub", "`hf upload USER/NAME RUN/best` does it: Segue opens no connection"),
     ("hub_model_id", "`hf upload USER/NAME RUN/best` does it: Segue opens no connection"),
     ("metric_for_best_model", "fine-tuning chooses by task.metric, pre-training by the validation loss"),
-    ("label_smoothing", SMOOTHING),
-    ("label_smoothing_factor", SMOOTHING),
-    ("class_weights", "leave it out: repeat the lines of a rare class, and choose by task.metric"),
     ("dataloader_num_workers", READING),
     ("num_workers", READING),
-    ("lora_r", ADAPTERS),
-    ("lora_alpha", ADAPTERS),
     ("gpus", "each rank has a card of its own: start as many ranks, `segue launch -n N`"),
     ("nproc_per_node", "the number of ranks is that of the launcher: `segue launch -n N`"),
     ("devices", "each rank has a card of its own: start as many ranks, `segue launch -n N`"),
@@ -101,9 +107,7 @@ pub const NOTES: &[(&str, &str)] = &[
 
 const ACCUMULATION: &str = "it follows from train.lanes / train.micro_batch / ranks: lower train.micro_batch to accumulate over more micro-steps";
 const RESUMING: &str = "the same command goes on from the newest checkpoint of its run.dir";
-const SMOOTHING: &str = "leave it out: model.dropout and optim.weight_decay regularise";
 const READING: &str = "leave it out: a thread of each rank reads ahead";
-const ADAPTERS: &str = "leave it out: all weights are trained";
 
 /// What there is in the place of a setting of other programs, by its name, with dashes or without.
 pub fn note_on(name: &str) -> Option<&'static str> {
@@ -144,7 +148,7 @@ mod tests {
         }
         let slip = MODELS.load(None, &["train.devices=cpu".into()]).unwrap_err();
         assert_eq!(slip.hint().unwrap(), "did you mean `train.device`?");
-        for given in ["gradient_accumulation_steps=4", "train.report_to=wandb", "task.class_weights=[1, 2]"] {
+        for given in ["gradient_accumulation_steps=4", "train.report_to=wandb", "task.num_workers=8"] {
             let error = MODELS.load(None, &[given.into()]).unwrap_err();
             assert_eq!(error.hint().as_deref(), note_on(given.split('=').next().unwrap()), "{given}");
         }

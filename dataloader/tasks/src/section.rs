@@ -1,8 +1,8 @@
 //! Keys of `[task]`: what the tasks of fine-tuning read, and how they are answered.
 
 use schemars::JsonSchema;
-use segue_configs::OwnSection;
 use segue_configs::range::Range;
+use segue_configs::{Config, ConfigError, Idle, OwnSection, out_of_range};
 use serde::{Deserialize, Serialize};
 
 /// How the options of an example compete (Yang 2019, §2.2.3: QNLI, WNLI).
@@ -46,6 +46,27 @@ pub struct TaskConfig {
     /// The margin of the margin loss: β.
     #[schemars(transform = Range::at_least(0.0))]
     pub margin: f64,
+    /// Share of each label's probability that is spread over all labels (Szegedy et al. 2016, §7): the target is (1 − ε) for the right label, plus ε/K for
+    /// each of K. Classes, labels of words and options; training alone, scores are without it.
+    #[schemars(transform = Range::at_least(0.0).below(1.0))]
+    pub label_smoothing: f64,
+    /// Weight of each label in the loss, in the order of the labels; empty for equal ones. The loss of a batch is divided by the sum of the weights of its
+    /// labels. Classes and labels of words; training alone, scores are without it.
+    pub class_weights: Vec<f64>,
+    /// Weights of labels by their number in the training examples, N / (K · n): all labels weigh the same, however rare (King and Zeng 2001).
+    pub balance_classes: bool,
+    /// Keep the vectors of words as they are.
+    pub freeze_embeddings: bool,
+    /// Lowest layers that stay as they are, and the vectors of words with them. As many as the model has: heads alone are trained.
+    pub freeze_layers: usize,
+    /// Rank r of low-rank adapters (LoRA; Hu et al. 2022): the model stays as it is, and of each adapted matrix W two factors are trained beside the heads,
+    /// W + α/r B A; 0 for none. The best model has them added in, and opens like any other.
+    pub adapter_rank: usize,
+    /// α of the adapters.
+    #[schemars(transform = Range::above(0.0))]
+    pub adapter_alpha: f64,
+    /// Matrices that are adapted, by parts of their names; empty for all matrices of the layers.
+    pub adapter_on: Vec<String>,
     /// What a sequence is summed up by, where it is answered as a whole.
     pub summary: TaskSummary,
     /// Batches of a pass whose examples are brought in order of length before they are cut, to save padding; 1 for none.
@@ -101,6 +122,14 @@ impl Default for TaskConfig {
             loss: TaskLoss::Standard,
             margin_weight: 10.0,
             margin: 0.2,
+            label_smoothing: 0.0,
+            class_weights: Vec::new(),
+            balance_classes: false,
+            freeze_embeddings: false,
+            freeze_layers: 0,
+            adapter_rank: 0,
+            adapter_alpha: 16.0,
+            adapter_on: Vec::new(),
             summary: TaskSummary::Last,
             length_window: 50,
             patience: 0,
@@ -124,4 +153,26 @@ impl Default for TaskConfig {
 impl OwnSection for TaskConfig {
     const NAME: &'static str = "task";
     const TITLE: &'static str = "data and answers";
+
+    fn idle(&self, _: &Config) -> Vec<Idle> {
+        let keys = ["adapter_alpha", "adapter_on"];
+        let why = "needs task.adapter_rank above 0";
+        Idle::all(self.adapter_rank == 0, Self::NAME, &keys, &["task.adapter_rank"], why)
+    }
+
+    fn check(&self, _: &Config) -> Result<(), ConfigError> {
+        let positive = |weight: &f64| weight.is_finite() && *weight > 0.0;
+        if let Some(weight) = self.class_weights.iter().find(|weight| !positive(weight)) {
+            return Err(out_of_range("task.class_weights", weight, "weights are above 0"));
+        }
+        if self.balance_classes && !self.class_weights.is_empty() {
+            let why = "task.class_weights has weights already\nhint: leave one of the two out";
+            return Err(out_of_range("task.balance_classes", true, why));
+        }
+        if self.label_smoothing > 0.0 && self.loss == TaskLoss::Margin {
+            let why = "a margin is kept or missed by how far the right one leads, which has no probability to spread";
+            return Err(out_of_range("task.label_smoothing", self.label_smoothing, why));
+        }
+        Ok(())
+    }
 }

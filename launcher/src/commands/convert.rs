@@ -8,7 +8,7 @@ use segue_convert::{
     check_vacant, convert,
 };
 use segue_families::parity;
-use segue_task::extract_task;
+use segue_task::{extract_adapter, extract_task};
 use serde_json::{Value, json};
 
 use crate::failure::{CHECK_FAILED, Failure, NO_INPUT, USAGE};
@@ -79,6 +79,15 @@ pub struct ConvertArgs {
         ],
     )]
     task: Option<String>,
+    /// Take the low-rank adapters (`task.adapter_rank`) and the head out of a fine-tuned model: `adapter_config.json` and `adapter_model.safetensors`, as
+    /// `peft` opens them beside the model they were trained on.
+    #[arg(
+        long,
+        conflicts_with_all = [
+            "overrides", "to", "vocab", "allow_skipped", "optimizer", "head", "check", "check_text", "task",
+        ],
+    )]
+    adapter: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
@@ -146,6 +155,9 @@ pub fn run(args: ConvertArgs, out: &Output) -> Result<Value, Failure> {
     if let Some(task) = &args.task {
         return take_task(&args.source, task, &args.target, out);
     }
+    if args.adapter {
+        return take_adapter(&args.source, &args.target, out);
+    }
     let checks = Checks::of(&args)?;
     if args.head.is_some() && args.to != To::Tf {
         return Err(Failure::new(
@@ -184,6 +196,14 @@ fn take_task(source: &Path, task: &str, target: &Path, out: &Output) -> Result<V
     let head = extract_task(&segue_families::MODELS, source, task, target)?;
     out.line(&format!("the head for {task} on its encoder: {}", target.display()));
     Ok(json!({ "output": target, "task": head.task, "labels": head.labels }))
+}
+
+/// Takes the adapters out of a fine-tuned model.
+fn take_adapter(source: &Path, target: &Path, out: &Output) -> Result<Value, Failure> {
+    check_vacant(target)?;
+    let adapted = extract_adapter(&segue_families::MODELS, source, target)?;
+    out.line(&format!("adapters of {}, and the head: {}", counted(adapted, "module"), target.display()));
+    Ok(json!({ "output": target, "modules": adapted }))
 }
 
 /// Compares the result with its source and with reference numbers, as far as that is asked for, and adds what was found to

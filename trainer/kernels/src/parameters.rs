@@ -80,6 +80,13 @@ impl ParameterSpec {
     pub fn numel(&self) -> usize {
         self.shape.iter().product::<i64>() as usize
     }
+
+    /// The layer that it belongs to, from 0, where it belongs to one.
+    pub fn layer(&self) -> Option<usize> {
+        let mut parts = self.name.split('.');
+        parts.find(|part| matches!(*part, "layer" | "layers"))?;
+        parts.next()?.parse().ok()
+    }
 }
 
 /// The leaves of a model's graph, in the order of its specs.
@@ -106,6 +113,13 @@ impl Parameters {
         let index = specs.iter().enumerate().map(|(i, spec)| (spec.name.clone(), i)).collect();
         let (kernels, arrivals) = (Kernels::default(), Arc::default());
         Self { specs, tensors, index, kernels, recompute: false, arrivals }
+    }
+
+    /// Values that are computed from parameters, one for each spec, with the graphs that lead there.
+    pub fn computed(specs: Vec<ParameterSpec>, tensors: Vec<Tensor>, kernels: Kernels) -> Self {
+        assert_eq!(specs.len(), tensors.len());
+        let index = specs.iter().enumerate().map(|(i, spec)| (spec.name.clone(), i)).collect();
+        Self { specs, tensors, index, kernels, recompute: false, arrivals: Arc::default() }
     }
 
     /// The same leaves for layers that compute with `kernels`.
@@ -145,17 +159,22 @@ impl Parameters {
         self.recompute
     }
 
-    /// The first `count` of them, which get no gradients from here on, and the others.
-    pub fn freeze(mut self, count: usize) -> (Self, Self) {
+    /// Those that stay as they are, which get no gradients from here on, and the others. `stays` has a value for each.
+    pub fn freeze(self, stays: &[bool]) -> (Self, Self) {
+        assert_eq!(stays.len(), self.specs.len());
         let kind = self.tensors.first().map_or(Kind::Float, Tensor::kind);
         let Self { kernels, recompute, .. } = self;
-        let part = |specs, tensors| Self { kernels, recompute, ..Self::from_tensors(specs, tensors, kind) };
-        let mut trained = part(self.specs.split_off(count), self.tensors.split_off(count));
-        if count == 0 {
+        let all = self.specs.into_iter().zip(self.tensors).zip(stays);
+        let (frozen, trained): (Vec<_>, Vec<_>) = all.partition(|(_, stays)| **stays);
+        let part = |part: Vec<((ParameterSpec, Tensor), &bool)>| {
+            let (specs, tensors) = part.into_iter().map(|(own, _)| own).unzip();
+            Self { kernels, recompute, ..Self::from_tensors(specs, tensors, kind) }
+        };
+        let (frozen, mut trained) = (part(frozen), part(trained));
+        if frozen.specs.is_empty() {
             // Numbers stay what they were for whoever has taken some.
             trained.arrivals = self.arrivals;
         }
-        let frozen = part(self.specs, self.tensors);
         frozen.tensors.iter().for_each(|tensor| _ = tensor.set_requires_grad(false));
         (frozen, trained)
     }
@@ -277,7 +296,7 @@ mod tests {
         draw(&ParameterSpec { name: "w".into(), shape: shape.to_vec(), init }, 3, Kind::Double)
     }
 
-    /// Who has taken one from the same leaves waits with them; a part behind frozen ones counts anew.
+    /// Who has taken one from the same leaves waits with them; a part beside frozen ones counts anew.
     #[test]
     fn the_same_leaves_are_on_their_way_together() {
         let spec = |name: &str| ParameterSpec { name: name.into(), shape: vec![2], init: Init::Zeros };
@@ -288,12 +307,12 @@ mod tests {
         assert!(all.leaves().len() == 2 && !all.arrivals().is_lost());
         plain.tensors();
         assert!(all.arrivals().is_lost() && plain.arrivals().is_lost());
-        let (none, trained) = all.freeze(0);
+        let (none, trained) = all.freeze(&[false; 2]);
         assert!(trained.arrivals().is_lost() && !none.arrivals().is_lost());
         let all = parameters();
         drop(all.arrivals().announce(std::iter::once(0..1), Device::Cpu));
         all.tensors();
-        let (frozen, trained) = all.freeze(1);
+        let (frozen, trained) = all.freeze(&[true, false]);
         assert!(!frozen.arrivals().is_lost() && !trained.arrivals().is_lost());
     }
 

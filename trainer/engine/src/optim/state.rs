@@ -28,11 +28,11 @@ pub(super) struct Group {
 
 /// Brings parameters that are updated alike together.
 pub(super) fn groups(config: &OptimConfig, specs: &[ParameterSpec]) -> Vec<Group> {
-    let layers = specs.iter().filter_map(|spec| layer(&spec.name)).max().map_or(0, |last| last + 1);
+    let layers = specs.iter().filter_map(ParameterSpec::layer).max().map_or(0, |last| last + 1);
     let mut groups: Vec<Group> = Vec::new();
     for (i, spec) in specs.iter().enumerate() {
         let decays = !config.no_decay.iter().any(|part| spec.name.contains(part.as_str()));
-        let below_last = layer(&spec.name).map_or(0, |layer| layers - 1 - layer);
+        let below_last = spec.layer().map_or(0, |layer| (layers - 1 - layer) as i32);
         let share = config.layer_decay.powi(below_last);
         match groups.iter_mut().find(|group| (group.decays, group.share) == (decays, share)) {
             Some(group) => group.members.push(i),
@@ -40,13 +40,6 @@ pub(super) fn groups(config: &OptimConfig, specs: &[ParameterSpec]) -> Vec<Group
         }
     }
     groups
-}
-
-/// The layer that a parameter belongs to, where it belongs to one.
-fn layer(name: &str) -> Option<i32> {
-    let mut parts = name.split('.');
-    parts.find(|part| matches!(*part, "layer" | "layers"))?;
-    parts.next()?.parse().ok()
 }
 
 /// Pieces that one update treats alike.

@@ -239,9 +239,12 @@ const HEADS: [&str; 9] = [
     "tasks.",
 ];
 
-/// Whether a tensor of this name is part of a head beside a model.
+/// What is in the names of what fine-tuning adds to matrices of a model.
+const ADAPTER: &str = ".lora_";
+
+/// Whether a tensor of this name is beside a model: part of a head, or of an adapter.
 pub fn is_of_a_head(name: &str) -> bool {
-    HEADS.iter().any(|head| name.starts_with(head))
+    HEADS.iter().any(|head| name.starts_with(head)) || name.contains(ADAPTER)
 }
 
 /// The parameters `specs` of the configured model out of the file at `path`; see [`take_weights`].

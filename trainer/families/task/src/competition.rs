@@ -7,8 +7,12 @@ use tch::{Kind, Tensor};
 /// How the right sequence of each example is to win.
 #[derive(Debug, Clone, Copy)]
 pub enum Competition {
-    /// −log P(right), with P the softmax over the example's sequences (RACE; QNLI as ranking, Liu et al. 2019).
-    Softmax,
+    /// −log P(right), with P the softmax over the example's sequences (RACE; QNLI as ranking, Liu et al. 2019). `smoothing`, ε, of the target is spread over
+    /// them all: (1 − ε) (−log P(right)) + ε mean(−log P).
+    Softmax {
+        /// ε.
+        smoothing: f64,
+    },
     /// −log P(right) + weight · Σ over the wrong ones of max(0, log P(wrong) − log P(right) + margin)
     /// (WNLI, Kocijan et al. 2019).
     Margin {
@@ -23,7 +27,7 @@ impl Competition {
     /// As `[task]` says.
     pub fn of(config: &TaskConfig) -> Self {
         match config.loss {
-            TaskLoss::Standard | TaskLoss::Ranking => Self::Softmax,
+            TaskLoss::Standard | TaskLoss::Ranking => Self::Softmax { smoothing: config.label_smoothing },
             TaskLoss::Margin => Self::Margin { weight: config.margin_weight, margin: config.margin },
         }
     }
@@ -35,7 +39,17 @@ impl Competition {
         let right = put(Tensor::from_slice(right).unsqueeze(1), scores.device());
         let of_right = log_p.gather(1, &right, false); // [examples, 1]
         let nll = -of_right.squeeze_dim(1);
-        let Self::Margin { weight, margin } = self else { return nll };
+        let (weight, margin) = match self {
+            Self::Margin { weight, margin } => (weight, margin),
+            Self::Softmax { smoothing: 0.0 } => return nll,
+            Self::Softmax { smoothing } => {
+                let own: Vec<f64> = counts.iter().map(|&count| count as f64).collect();
+                let own = put(Tensor::from_slice(&own), scores.device()).to_kind(scores.kind());
+                // Places that only fill up are no options.
+                let all = log_p.masked_fill(&log_p.isinf(), 0.0).sum_dim_intlist(1, false, None::<Kind>);
+                return nll * (1.0 - smoothing) - all / own * smoothing;
+            }
+        };
         let behind = (&log_p - &of_right + margin).clamp_min(0.0);
         // The right one does not compete with itself, nor with places that only fill up.
         let fills = log_p.isinf();
@@ -75,9 +89,20 @@ mod tests {
     /// Row X28.
     #[test]
     fn ranking_loss_is_the_one_computed_by_hand() {
-        let found = losses(Competition::Softmax, &[1.0, 0.0, 0.0, 1.0, 2.0], &[2, 3], &[0, 0]);
+        let found =
+            losses(Competition::Softmax { smoothing: 0.0 }, &[1.0, 0.0, 0.0, 1.0, 2.0], &[2, 3], &[0, 0]);
         assert!((found[0] - 0.313_261_687_5).abs() < 1e-9, "{found:?}");
         assert!((found[1] - 2.407_605_964_4).abs() < 1e-9, "{found:?}");
+    }
+
+    /// Of the same pair and three: (1 − ε) of the loss above, and ε of the mean of −log P over their own places alone.
+    #[test]
+    fn smoothed_options_are_their_own() {
+        let found =
+            losses(Competition::Softmax { smoothing: 0.25 }, &[1.0, 0.0, 0.0, 1.0, 2.0], &[2, 3], &[0, 0]);
+        let means = [0.313_261_687_5 + 0.5, 2.407_605_964_4 - 1.0];
+        assert!((found[0] - (0.75 * 0.313_261_687_5 + 0.25 * means[0])).abs() < 1e-9, "{found:?}");
+        assert!((found[1] - (0.75 * 2.407_605_964_4 + 0.25 * means[1])).abs() < 1e-9, "{found:?}");
     }
 
     /// Two candidates with scores 0.5 and 0: log P = −0.474077 and −0.974077, half a nat apart. A margin of 0.2 is

@@ -14,6 +14,7 @@ use segue_tasks::TaskConfig;
 use serde_json::Value;
 use tch::{Kind, Tensor};
 
+use super::adapters::is_factor;
 use super::encoder;
 use super::head_spec::HeadSpec;
 use super::hub::{heads_of, hugging_face_config};
@@ -69,7 +70,8 @@ fn why_no_head(config: &Value) -> String {
     }
 }
 
-fn read_json(path: &Path) -> Result<Value, TrainError> {
+/// A JSON file of a model folder.
+pub(super) fn read_json(path: &Path) -> Result<Value, TrainError> {
     let text = read_regular_text(path).map_err(read_error(path))?;
     serde_json::from_str(&text).map_err(|e| TrainError::Damaged { path: path.into(), what: e.to_string() })
 }
@@ -92,7 +94,7 @@ pub fn start_task_from(folder: &ModelFolder, model: &TaskModel) -> Result<Vec<St
     // A head of another kind is of no use, and of one that answers otherwise than any here nothing is.
     let theirs = heads_of(folder.models, &read_json(&folder.path.join("config.json"))?).ok();
     let mut fresh = Vec::new();
-    for (spec, tensor) in model.weights().skip(encoder.len()) {
+    for (spec, tensor) in model.weights().skip(encoder.len()).filter(|(spec, _)| !is_factor(&spec.name)) {
         let saved =
             theirs.as_ref().and_then(|theirs| head_tensor(&file.tensors, theirs, model.heads(), &spec.name));
         match saved {
@@ -128,7 +130,8 @@ fn head_tensor<'a>(
 
 /// A fine-tuned model as a folder that Hugging Face opens; its tensors are not copied.
 pub fn task_folder(model: &TaskModel) -> Contents {
-    let weights = model.weights().map(|(spec, tensor)| (spec.name.clone(), tensor.detach())).collect();
+    let weights = model.weights().map(|(spec, tensor)| (spec.name.clone(), tensor.detach()));
+    let weights = model.merged(weights.collect());
     Contents {
         tables: vec![(WEIGHTS.into(), as_stored(model.config(), weights))],
         documents: vec![("config.json".into(), hugging_face_config(model.config(), model.heads()))],

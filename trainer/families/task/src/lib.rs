@@ -1,15 +1,19 @@
 //! Fine-tuning (Yang 2019, §2.2.3): a pre-trained encoder, a head for each task, and what is made of answers.
 //! Tasks are read by [`segue_tasks`].
 
+mod adapter_folder;
+mod adapters;
 mod answer_table;
 mod answering;
 mod answers;
 mod batch;
 mod card;
+mod class_loss;
 mod competition;
 mod encoder;
 mod extract;
 mod folder;
+mod frozen;
 mod head_spec;
 mod hub;
 mod mixture;
@@ -19,6 +23,7 @@ mod scoring;
 pub mod squad;
 mod text_answers;
 
+pub use adapter_folder::extract_adapter;
 pub use answering::{answering_config, answering_layers};
 pub use answers::{answers, averaged};
 pub use card::{Circumstances, model_card};

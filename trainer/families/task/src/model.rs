@@ -1,3 +1,5 @@
+use std::collections::HashMap;
+
 use segue_configs::{ModelConfig, TrainConfig};
 use segue_engine::Loss;
 use segue_kernels::libtorch::stream::put;
@@ -7,18 +9,18 @@ use segue_language::encoders;
 use segue_language::{Encoder, Encodes, Rows};
 use segue_layers::{
     Beam, HeadConfig, JudgedFrom, KernelHead, QUERY_SEGMENT, SpanHead, SpanLabels, SummaryHead, TagHead,
-    classification_losses, kernel_features, pair_losses, squared_errors,
+    kernel_features, pair_losses, squared_errors,
 };
-use segue_tasks::{Example, Kind, Sequence, Target, TaskConfig, TaskSummary};
+use segue_tasks::{Example, Kind, Sequence, Target, TaskConfig, TaskData, TaskSummary};
 use tch::{Device, Kind as Number, Reduction, Tensor};
 
+use super::adapters::{Adapters, is_factor};
 use super::batch::rows;
+use super::class_loss::{ClassLoss, NO_LABEL};
 use super::competition::Competition;
 use super::encoder;
+use super::frozen;
 use super::head_spec::HeadSpec;
-
-/// Label of positions that have none.
-const NO_LABEL: i64 = -100;
 
 enum Head {
     Summary(Awaited<SummaryHead>),
@@ -35,13 +37,18 @@ pub type Scores = Vec<f32>;
 pub struct TaskModel {
     /// What is trained.
     pub parameters: Parameters,
-    /// Parameters that stay as they are; they come before the others.
+    /// Parameters that stay as they are.
     frozen: Parameters,
+    /// For each of all parameters whether it stays as it is.
+    stays: Vec<bool>,
     config: ModelConfig,
     encoder: Box<dyn Encoder>,
+    adapters: Option<Adapters>,
     specs: Vec<HeadSpec>,
     heads: Vec<Head>,
     competition: Competition,
+    /// For each head.
+    class_losses: Vec<ClassLoss>,
     beam: i64,
 }
 
@@ -61,7 +68,7 @@ fn family(model: &ModelConfig) -> &'static dyn Encodes {
 }
 
 impl TaskModel {
-    /// Every parameter: the encoder's and the heads'.
+    /// Every parameter that a stored model has: the encoder's and the heads'.
     pub fn specs(model: &ModelConfig, heads: &[HeadSpec]) -> Vec<ParameterSpec> {
         let mut specs = encoder::specs(family(model), model, heads);
         for head in heads {
@@ -78,19 +85,26 @@ impl TaskModel {
         specs
     }
 
-    /// The same apart: those that stay as they are, and those that are trained.
-    pub fn specs_apart(model: &ModelConfig, heads: &[HeadSpec]) -> (Vec<ParameterSpec>, Vec<ParameterSpec>) {
-        let mut frozen = Self::specs(model, heads);
-        let trained = frozen.split_off(Self::frozen_specs(model, heads));
-        (frozen, trained)
+    /// The same, and the factors of adapters that training takes.
+    fn training_specs(model: &ModelConfig, heads: &[HeadSpec], task: &TaskConfig) -> Vec<ParameterSpec> {
+        let encoder = encoder::specs(family(model), model, heads);
+        let factors = Adapters::of(task, &encoder).map(|adapters| adapters.specs());
+        let mut specs = Self::specs(model, heads);
+        specs.extend(factors.into_iter().flatten());
+        specs
     }
 
-    /// How many parameters stay as they are.
-    fn frozen_specs(model: &ModelConfig, heads: &[HeadSpec]) -> usize {
-        match encoder::is_frozen(heads) {
-            true => encoder::specs(family(model), model, heads).len(),
-            false => 0,
-        }
+    /// The same apart: those that stay as they are, and those that are trained.
+    pub fn specs_apart(
+        model: &ModelConfig,
+        heads: &[HeadSpec],
+        task: &TaskConfig,
+    ) -> (Vec<ParameterSpec>, Vec<ParameterSpec>) {
+        let specs = Self::training_specs(model, heads, task);
+        let stays = frozen::stays(family(model), model, heads, task, &specs);
+        let (frozen, trained): (Vec<_>, Vec<_>) = specs.into_iter().zip(stays).partition(|(_, stays)| *stays);
+        let specs = |part: Vec<(ParameterSpec, bool)>| part.into_iter().map(|(spec, _)| spec).collect();
+        (specs(frozen), specs(trained))
     }
 
     /// An encoder and heads with weights drawn from the run's seed, in single precision, where `compute` says.
@@ -101,12 +115,13 @@ impl TaskModel {
         train: &TrainConfig,
         compute: Compute,
     ) -> Self {
-        let parameters = Parameters::initialise(Self::specs(model, heads), train.seed, Number::Float);
+        let parameters =
+            Parameters::initialise(Self::training_specs(model, heads, task), train.seed, Number::Float);
         let parameters = parameters.to(compute.device()).with_recompute(train.recompute);
         Self::new(model, heads, task, parameters)
     }
 
-    /// The model over `parameters`, which must hold [`TaskModel::specs`].
+    /// The model over `parameters`, which must hold [`TaskModel::specs`]. Adapters are what `[task]` asks for where their factors are there too.
     pub fn new(model: &ModelConfig, heads: &[HeadSpec], task: &TaskConfig, parameters: Parameters) -> Self {
         let encoder = encoder::build(family(model), model, heads, &parameters);
         let head = |spec: &HeadSpec| {
@@ -125,17 +140,30 @@ impl TaskModel {
             }
         };
         let heads_of = heads.iter().map(head).collect();
-        let (frozen, parameters) = parameters.freeze(Self::frozen_specs(model, heads));
+        let has_factors = parameters.specs().iter().any(|spec| is_factor(&spec.name));
+        let of_encoder = encoder::specs(family(model), model, heads);
+        let adapters = Adapters::of(task, &of_encoder).filter(|_| has_factors);
+        let stays = frozen::stays(family(model), model, heads, task, parameters.specs());
+        let (frozen, parameters) = parameters.freeze(&stays);
         Self {
             encoder,
             heads: heads_of,
+            adapters,
             frozen,
+            stays,
+            class_losses: heads.iter().map(|_| ClassLoss::default()).collect(),
             specs: heads.to_vec(),
             config: model.clone(),
             competition: Competition::of(task),
             beam: task.beam as i64,
             parameters,
         }
+    }
+
+    /// The same, trained on `tasks`, one for each head, as `[task]` weighs their labels.
+    pub fn trained_on(self, task: &TaskConfig, tasks: &[TaskData]) -> Self {
+        let device = self.parameters.options().1;
+        Self { class_losses: tasks.iter().map(|data| ClassLoss::of(task, data, device)).collect(), ..self }
     }
 
     /// The heads, in order.
@@ -150,7 +178,52 @@ impl TaskModel {
 
     /// Every parameter, trained or not, in the order of [`TaskModel::specs`].
     pub fn weights(&self) -> impl Iterator<Item = (&ParameterSpec, &Tensor)> {
-        [&self.frozen, &self.parameters].into_iter().flat_map(|own| own.specs().iter().zip(own.tensors()))
+        let [frozen, trained] =
+            [&self.frozen, &self.parameters].map(|own| own.specs().iter().zip(own.tensors()));
+        self.together(frozen, trained)
+    }
+
+    /// What is known of each of those that stay as they are, and of each of those that are trained, in the order of [`TaskModel::specs`].
+    pub fn together<T>(
+        &self,
+        frozen: impl IntoIterator<Item = T>,
+        trained: impl IntoIterator<Item = T>,
+    ) -> impl Iterator<Item = T> {
+        let (mut frozen, mut trained) = (frozen.into_iter(), trained.into_iter());
+        self.stays.iter().filter_map(move |stays| if *stays { frozen.next() } else { trained.next() })
+    }
+
+    /// What is known of each of [`TaskModel::specs`] apart: of those that stay as they are, and of those that are trained.
+    pub fn apart<T>(&self, all: Vec<T>) -> (Vec<T>, Vec<T>) {
+        let (mut frozen, mut trained) = (Vec::new(), Vec::new());
+        for (one, stays) in all.into_iter().zip(&self.stays) {
+            if *stays { frozen.push(one) } else { trained.push(one) }
+        }
+        (frozen, trained)
+    }
+
+    /// Every parameter as a stored model has it: what adapters add is added, in single precision on the host. `all` are values by the names of
+    /// [`TaskModel::weights`], on the host; factors stay at the end, so that training can go on from them.
+    pub fn merged(&self, mut all: Vec<(String, Tensor)>) -> Vec<(String, Tensor)> {
+        let Some(adapters) = &self.adapters else { return all };
+        let encoder = self.encoder_specs().len();
+        let by_name: HashMap<&str, &Tensor> =
+            all[encoder..].iter().map(|(name, t)| (name.as_str(), t)).collect();
+        let base: Vec<&Tensor> = all[..encoder].iter().map(|(_, tensor)| tensor).collect();
+        let factor = |name: &str| by_name.get(name).map(|tensor| tensor.shallow_clone());
+        let merged = tch::no_grad(|| adapters.merged(&base, factor));
+        all.iter_mut().zip(merged).for_each(|((_, tensor), merged)| *tensor = merged);
+        all
+    }
+
+    /// Whether it has adapters.
+    pub fn is_adapted(&self) -> bool {
+        self.adapters.is_some()
+    }
+
+    /// The parameters under the heads.
+    pub fn encoder_specs(&self) -> Vec<ParameterSpec> {
+        encoder::specs(family(&self.config), &self.config, &self.specs)
     }
 
     /// Those that stay as they are.
@@ -162,11 +235,11 @@ impl TaskModel {
     pub fn reached(&self, head: usize) -> Vec<bool> {
         let own = head_config(&self.config, &self.specs, &self.specs[head]).prefix;
         let several = self.specs.len() > 1;
-        let of_encoder =
-            encoder::specs(family(&self.config), &self.config, &self.specs).len() - self.frozen.specs().len();
+        let encoder = self.encoder_specs().len();
+        let of_encoder = self.stays.iter().take(encoder).filter(|stays| !**stays).count();
         let specs = self.parameters.specs().iter().enumerate();
         specs
-            .map(|(i, spec)| match i < of_encoder {
+            .map(|(i, spec)| match i < of_encoder || is_factor(&spec.name) {
                 true => self.encoder.uses(&spec.name),
                 false => !several || spec.name.starts_with(&own),
             })
@@ -177,12 +250,27 @@ impl TaskModel {
     pub fn loss(&self, head: usize, examples: &[&Example], noise: Option<&Noise>) -> Loss<()> {
         let rows = self.rows(examples);
         let states = self.states(head, &rows, noise);
+        let by_class = |logits: &Tensor, labels: &[i64], reduction| {
+            let losses = self.class_losses[head].of_labels(logits, labels, reduction);
+            Loss::of(losses.sum(None::<Number>), self.class_losses[head].weight_of(labels), None, ())
+        };
         let losses = match &self.heads[head] {
             Head::Summary(head_of) => {
-                self.summary_losses(self.specs[head].kind, &head_of.logits(&states, noise), examples)
+                let logits = head_of.logits(&states, noise);
+                match self.specs[head].kind {
+                    Kind::Regression => number_losses(&logits, examples),
+                    Kind::Choice => self.choice_losses(&logits, examples),
+                    _ => {
+                        let labels: Vec<i64> = examples.iter().map(|e| class(&e.target)).collect();
+                        return by_class(&logits, &labels, Reduction::None);
+                    }
+                }
             }
             Head::Span(head) => span_losses(head, &states, &rows, examples, noise),
-            Head::Tags(head) => return tag_loss(&head.logits(&states), &rows, examples),
+            Head::Tags(head) => {
+                let logits = head.logits(&states).flatten(0, 1);
+                return by_class(&logits, &tags(&rows, examples), Reduction::Sum);
+            }
             Head::Kernels(head) => pair_losses(&head.scores(&features(&states, &rows, examples))),
         };
         Loss::of(losses.sum(None::<Number>), examples.len() as f64, None, ())
@@ -195,32 +283,25 @@ impl TaskModel {
 
     /// The states that a head reads: one for a whole sequence, `[rows, 1, d_model]`, or all.
     fn states(&self, head: usize, rows: &Rows, noise: Option<&Noise>) -> Tensor {
+        let adapted = self.adapters.as_ref().map(|adapters| {
+            let weights = adapters.parameters(self.encoder_specs(), &self.frozen, &self.parameters);
+            encoder::build(family(&self.config), &self.config, &self.specs, &weights)
+        });
+        let encoder = adapted.as_ref().unwrap_or(&self.encoder);
         match self.heads[head] {
             Head::Summary(_) => match self.specs[head].summary {
-                TaskSummary::Last => self.encoder.last_states(rows, noise),
-                TaskSummary::Mean => mean_states(&self.encoder.states(rows, noise), rows),
+                TaskSummary::Last => encoder.last_states(rows, noise),
+                TaskSummary::Mean => mean_states(&encoder.states(rows, noise), rows),
             },
-            Head::Span(_) | Head::Tags(_) | Head::Kernels(_) => self.encoder.states(rows, noise),
+            Head::Span(_) | Head::Tags(_) | Head::Kernels(_) => encoder.states(rows, noise),
         }
     }
 
-    /// Loss of each example, `[examples]`, for `logits` `[rows, outputs]`.
-    fn summary_losses(&self, kind: Kind, logits: &Tensor, examples: &[&Example]) -> Tensor {
-        match kind {
-            Kind::Regression => {
-                let numbers: Vec<f32> = examples.iter().map(|e| number(&e.target)).collect();
-                squared_errors(logits, &put(Tensor::from_slice(&numbers), logits.device()))
-            }
-            Kind::Choice => {
-                let counts: Vec<usize> = examples.iter().map(|e| e.sequences.len()).collect();
-                let right: Vec<i64> = examples.iter().map(|e| class(&e.target)).collect();
-                self.competition.losses(&logits.squeeze_dim(1), &counts, &right)
-            }
-            _ => {
-                let labels: Vec<i64> = examples.iter().map(|e| class(&e.target)).collect();
-                classification_losses(logits, &put(Tensor::from_slice(&labels), logits.device()))
-            }
-        }
+    /// Loss of each example, `[examples]`, for `logits` of its options, `[rows, 1]`.
+    fn choice_losses(&self, logits: &Tensor, examples: &[&Example]) -> Tensor {
+        let counts: Vec<usize> = examples.iter().map(|e| e.sequences.len()).collect();
+        let right: Vec<i64> = examples.iter().map(|e| class(&e.target)).collect();
+        self.competition.losses(&logits.squeeze_dim(1), &counts, &right)
     }
 
     /// What head number `head` answers to each example.
@@ -280,8 +361,14 @@ fn number(target: &Target) -> f32 {
     }
 }
 
-/// Sum over positions that have a label.
-fn tag_loss(logits: &Tensor, rows: &Rows, examples: &[&Example]) -> Loss<()> {
+/// Squared errors, `[examples]`, of `logits` `[examples, 1]`.
+fn number_losses(logits: &Tensor, examples: &[&Example]) -> Tensor {
+    let numbers: Vec<f32> = examples.iter().map(|e| number(&e.target)).collect();
+    squared_errors(logits, &put(Tensor::from_slice(&numbers), logits.device()))
+}
+
+/// Labels of all positions, row by row.
+fn tags(rows: &Rows, examples: &[&Example]) -> Vec<i64> {
     let mut labels = Vec::with_capacity(rows.offsets.len() * rows.length as usize);
     for (example, &offset) in examples.iter().zip(&rows.offsets) {
         labels.extend(std::iter::repeat_n(NO_LABEL, offset as usize));
@@ -290,11 +377,7 @@ fn tag_loss(logits: &Tensor, rows: &Rows, examples: &[&Example]) -> Loss<()> {
             other => panic!("training examples have tags, this one has {other:?}"),
         }
     }
-    let weight = labels.iter().filter(|&&label| label != NO_LABEL).count() as f64;
-    let flat = logits.flatten(0, 1);
-    let labels = put(Tensor::from_slice(&labels), logits.device());
-    let sum = flat.cross_entropy_loss::<&Tensor>(&labels, None, Reduction::Sum, NO_LABEL, 0.0);
-    Loss::of(sum, weight, None, ())
+    labels
 }
 
 /// 1 where no answer can be, `[rows, length]`: padding, question and separators; `<cls>` is the answer to what has

@@ -9,6 +9,7 @@ use segue_cost::{RankMemory, VALUE_BYTES};
 use segue_data_error::DataError;
 use segue_dataloader::Reader;
 use segue_dataloader::sections::SegmentConfig;
+use segue_engine::checkpoint::WEIGHTS;
 use segue_engine::{
     Begun, Event, Family, FamilyReader, KeepBest, Labels, Learner, Loss, LossAs, Measures, Outcome, Place,
     Prepared, Turn, Watch, fill, train,
@@ -24,9 +25,13 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tch::{Device, Tensor};
 
+use super::adapter_folder::{ADAPTER, Added};
+use super::adapters;
 use super::answers::answers;
 use super::card::{Circumstances, model_card};
+use super::class_loss;
 use super::folder::start_task_from;
+use super::frozen;
 use super::head_spec::HeadSpec;
 use super::hub::{hugging_face_config, pipeline};
 use super::mixture::Mixture;
@@ -72,8 +77,8 @@ pub struct Finetuning<'a> {
 
 impl Job for Finetuning<'_> {
     fn memory(&self, config: &Config, ranks: usize) -> Result<RankMemory, TrainError> {
-        let (frozen, trained) =
-            TaskModel::specs_apart(&config.model, &heads(&config.own::<TaskConfig>(), self.tasks));
+        let task = config.own::<TaskConfig>();
+        let (frozen, trained) = TaskModel::specs_apart(&config.model, &heads(&task, self.tasks), &task);
         let mut memory = RankMemory::without_carry(config, &trained, ranks)?;
         memory.weights += VALUE_BYTES * frozen.iter().map(|spec| spec.numel() as u64).sum::<u64>();
         Ok(memory)
@@ -88,7 +93,13 @@ impl Job for Finetuning<'_> {
         on_event: &mut dyn FnMut(Event),
     ) -> Result<Outcome, TrainError> {
         let Self { tasks, folder, tokenizer, circumstances } = self;
-        check_measured(&config.own::<TaskConfig>(), tasks)?;
+        let task = config.own::<TaskConfig>();
+        check_measured(&task, tasks)?;
+        class_loss::check(&task, tasks)?;
+        let family = encoders(&config.model)?;
+        frozen::check(family, &config.model, &task)?;
+        let ranks = tasks.iter().any(|data| data.kind == Kind::Ranking);
+        adapters::check(&task, config.train.recompute, ranks, &family.encoder_specs(&config.model))?;
         let learner = TaskLearner::new(config, tasks, compute)?;
         let pipeline = pipeline(&config.model, learner.model.heads(), tokenizer);
         // Ranked documents are laid out in their own way, and no other program reads such a folder.
@@ -114,7 +125,8 @@ struct TaskLearner<'a> {
 
 impl<'a> TaskLearner<'a> {
     fn new(config: &Config, tasks: &'a [TaskData], compute: Compute) -> Result<Self, TrainError> {
-        let heads = heads(&config.own::<TaskConfig>(), tasks);
+        let task = config.own::<TaskConfig>();
+        let heads = heads(&task, tasks);
         let family = encoders(&config.model)?;
         if !family.encodes_both_ways() && heads.iter().any(|head| head.kind == Kind::Span) {
             return Err(TrainError::OtherModel {
@@ -124,8 +136,8 @@ impl<'a> TaskLearner<'a> {
                     .into(),
             });
         }
-        let model =
-            TaskModel::fresh(&config.model, &heads, &config.own::<TaskConfig>(), &config.train, compute);
+        let model = TaskModel::fresh(&config.model, &heads, &task, &config.train, compute);
+        let model = model.trained_on(&task, tasks);
         let examples =
             tasks.iter().map(|data| training_examples(config, data)).collect::<Result<Vec<_>, _>>()?;
         let batches: Vec<usize> =
@@ -303,14 +315,18 @@ impl<'a> Family for Examples<'a> {
     }
 
     fn model_config(&self, learner: &TaskLearner<'a>) -> Value {
-        hugging_face_config(learner.model.config(), learner.model.heads())
+        let mut config = hugging_face_config(learner.model.config(), learner.model.heads());
+        if learner.model.is_adapted() {
+            config[ADAPTER] = json!(Added::of(&self.config.own(), &self.config.train.init_from));
+        }
+        config
     }
 
     fn tokenizer(&self) -> Option<&Arc<Tokenizer>> {
         Some(&self.tokenizer)
     }
 
-    /// What stays as it is comes before what is trained.
+    /// Also what stays as it is.
     fn stored(
         &self,
         learner: &TaskLearner<'a>,
@@ -320,17 +336,58 @@ impl<'a> Family for Examples<'a> {
         let frozen = learner.model.frozen();
         let frozen = frozen.specs().iter().zip(frozen.tensors());
         let on_host = |(spec, t): (&ParameterSpec, &Tensor)| (spec.name.clone(), t.to_device(Device::Cpu));
-        let all = frozen.map(on_host).chain(weights);
-        as_stored(&self.config.model, all.collect())
+        let all = learner.model.together(frozen.map(on_host), weights).collect();
+        as_stored(&self.config.model, learner.model.merged(all))
     }
 
-    /// Also fills what stays as it is.
+    /// Also fills what stays as it is. Under adapters that is the model the run began with: a checkpoint holds it with what they add.
     fn read(&self, learner: &TaskLearner<'a>, _: usize, path: &Path) -> Result<Vec<Tensor>, TrainError> {
-        let specs: Vec<_> = learner.model.weights().map(|(spec, _)| spec.clone()).collect();
-        let mut frozen = read_weights(path, &self.config.model, &specs)?;
-        let trained = frozen.split_off(learner.model.frozen().specs().len());
-        fill(learner.model.frozen().tensors().iter().zip(frozen));
+        let model = &learner.model;
+        let specs: Vec<_> = model.weights().map(|(spec, _)| spec.clone()).collect();
+        let stored = read_weights(path, &self.config.model, &specs)?;
+        let (frozen, trained) = match model.is_adapted() {
+            false => model.apart(stored),
+            true => {
+                let base = self.base_of(model, &specs, &stored, path)?;
+                let (_, trained) = model.apart(stored);
+                (base, trained)
+            }
+        };
+        fill(model.frozen().tensors().iter().zip(frozen));
         Ok(trained)
+    }
+}
+
+impl Examples<'_> {
+    /// The encoder that adapters of a checkpoint, `stored` in `path`, were added to: that of `train.init_from`, if it is still the one.
+    fn base_of(
+        &self,
+        model: &TaskModel,
+        specs: &[ParameterSpec],
+        stored: &[Tensor],
+        path: &Path,
+    ) -> Result<Vec<Tensor>, TrainError> {
+        let from = match self.folder {
+            Some(folder) => folder.path.clone(),
+            None => ModelFolder::open(self.config.models(), Path::new(&self.config.train.init_from))?.path,
+        };
+        let encoder = model.encoder_specs();
+        let base = read_weights(&from.join(WEIGHTS), &self.config.model, &encoder)?;
+        let rest = specs.iter().zip(stored).skip(encoder.len());
+        let named = |(spec, tensor): (&ParameterSpec, &Tensor)| (spec.name.clone(), tensor.shallow_clone());
+        let merged = model.merged(encoder.iter().zip(&base).chain(rest).map(named).collect());
+        // Another processor may round otherwise.
+        let is_near = |(own, other): (&Tensor, &Tensor)| own.allclose(other, 1e-4, 1e-5, false);
+        match merged.iter().map(|(_, tensor)| tensor).zip(stored).all(is_near) {
+            true => Ok(base),
+            false => Err(TrainError::OtherModel {
+                path: from,
+                what: format!(
+                    "it is not the model that the adapters in {} were trained on\nhint: name that one: --model DIR",
+                    path.display()
+                ),
+            }),
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! Fine-tuning on made-up tasks: what is learnt, what padding and ranks must not change, what is shared.
 
+mod training;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,0 +1,204 @@
+//! Low-rank adapters: matrices of an encoder that stay as they are, and what is learnt to be added to them (Hu et al. 2022, "LoRA", eq. 3).
+
+use segue_configs::{ConfigError, out_of_range};
+use segue_kernels::{Init, ParameterSpec, Parameters};
+use segue_tasks::TaskConfig;
+use tch::Tensor;
+
+/// What ends the names of the two factors, which are those of the public adapter format.
+const FACTORS: [&str; 2] = [".lora_A.weight", ".lora_B.weight"];
+
+/// The adapters of an encoder: W + α/r B A in the place of each of some matrices W, `[rows, columns]`; A is `[r, columns]`, B `[rows, r]`.
+#[derive(Debug, Clone)]
+pub struct Adapters {
+    /// α / r.
+    scale: f64,
+    rank: i64,
+    /// Those that are adapted, by their place in the encoder.
+    adapted: Vec<(usize, ParameterSpec)>,
+}
+
+impl Adapters {
+    /// Those that `[task]` asks for of the parameters of an `encoder`: of matrices that belong to a layer, and of vectors of none.
+    pub fn of(task: &TaskConfig, encoder: &[ParameterSpec]) -> Option<Self> {
+        let rank = task.adapter_rank as i64;
+        let named = |name: &str| {
+            let on = &task.adapter_on;
+            on.is_empty() || on.iter().any(|part| name.contains(part.as_str()))
+        };
+        let is_adapted = |spec: &ParameterSpec| {
+            let [rows, columns] = sides(spec);
+            spec.layer().is_some()
+                && !spec.name.contains("bias")
+                && rank < rows.min(columns)
+                && named(&spec.name)
+        };
+        let adapted = encoder.iter().enumerate().filter(|(_, spec)| is_adapted(spec));
+        let adapted = adapted.map(|(i, spec)| (i, spec.clone())).collect();
+        (rank > 0).then(|| Self { scale: task.adapter_alpha / rank as f64, rank, adapted })
+    }
+
+    /// The factors of all. A begins as the public format's does, uniform in ±1/√columns, and B with zeros: the model is at first what it was.
+    pub fn specs(&self) -> Vec<ParameterSpec> {
+        let of = |(_, spec): &(usize, ParameterSpec)| {
+            let ([rows, columns], [a, b]) = (sides(spec), factors_of(&spec.name));
+            let range = (columns as f64).sqrt().recip();
+            [
+                ParameterSpec { name: a, shape: vec![self.rank, columns], init: Init::Uniform { range } },
+                ParameterSpec { name: b, shape: vec![rows, self.rank], init: Init::Zeros },
+            ]
+        };
+        self.adapted.iter().flat_map(of).collect()
+    }
+
+    /// The weights of the encoder, of which `base` are those that stay: each with what its factors, found by name, add to it.
+    pub fn merged(&self, base: &[&Tensor], factor: impl Fn(&str) -> Option<Tensor>) -> Vec<Tensor> {
+        let mut all: Vec<Tensor> = base.iter().map(|tensor| tensor.shallow_clone()).collect();
+        for (place, spec) in &self.adapted {
+            let [Some(a), Some(b)] = factors_of(&spec.name).map(|name| factor(&name)) else {
+                panic!("an adapter of `{}` has two factors", spec.name)
+            };
+            all[*place] = base[*place] + b.matmul(&a).view(spec.shape.as_slice()) * self.scale;
+        }
+        all
+    }
+
+    /// The encoder's parameters as it computes with them, with the graph that leads to the factors among `trained`.
+    pub fn parameters(
+        &self,
+        encoder: Vec<ParameterSpec>,
+        base: &Parameters,
+        trained: &Parameters,
+    ) -> Parameters {
+        let own: Vec<&Tensor> = base.tensors().iter().take(encoder.len()).collect();
+        Parameters::computed(encoder, self.merged(&own, |name| trained.find(name)), base.kernels())
+    }
+}
+
+/// Whether a parameter is a factor of an adapter.
+pub fn is_factor(name: &str) -> bool {
+    FACTORS.iter().any(|end| name.ends_with(end))
+}
+
+/// Names of A and B of the matrix of this name.
+fn factors_of(name: &str) -> [String; 2] {
+    let module = name.strip_suffix(".weight").unwrap_or(name);
+    FACTORS.map(|end| format!("{module}{end}"))
+}
+
+/// Rows and columns: the first side, and all others together.
+fn sides(spec: &ParameterSpec) -> [i64; 2] {
+    match spec.shape.as_slice() {
+        [rows, others @ ..] if !others.is_empty() => [*rows, others.iter().product()],
+        _ => [1, 1],
+    }
+}
+
+/// Refuses what adapters cannot be trained with; `encoder`: the parameters under the heads.
+pub fn check(
+    task: &TaskConfig,
+    recompute: bool,
+    is_frozen: bool,
+    encoder: &[ParameterSpec],
+) -> Result<(), ConfigError> {
+    let Some(adapters) = Adapters::of(task, encoder) else { return Ok(()) };
+    let refused = |why: &str| Err(out_of_range("task.adapter_rank", task.adapter_rank, why));
+    if is_frozen {
+        return refused("documents are ranked by vectors of words, which have no layers");
+    }
+    if recompute {
+        return refused(
+            "adapted weights are computed, and train.recompute makes layers anew over weights that are not\nhint: train.recompute=false",
+        );
+    }
+    if task.from_scratch {
+        return refused(
+            "adapters are for a model that is trained already, and --from-scratch takes none of its weights",
+        );
+    }
+    if task.freeze_embeddings || task.freeze_layers > 0 {
+        return refused(
+            "with adapters the whole encoder stays as it is\nhint: leave task.freeze_embeddings and task.freeze_layers out",
+        );
+    }
+    if adapters.adapted.is_empty() {
+        let layers = encoder.iter().filter(|spec| spec.layer() == Some(0) && spec.shape.len() > 1);
+        let names: Vec<&str> = layers.map(|spec| spec.name.as_str()).collect();
+        return refused(&format!(
+            "no matrix of the model has a name that task.adapter_on names, and more rows and columns than this\n\
+             hint: those of the first layer are {}",
+            names.join(", ")
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use tch::Kind;
+
+    use super::*;
+
+    fn spec(name: &str, shape: &[i64]) -> ParameterSpec {
+        ParameterSpec { name: name.into(), shape: shape.to_vec(), init: Init::Normal { mean: 0.0, std: 1.0 } }
+    }
+
+    fn encoder() -> Vec<ParameterSpec> {
+        vec![
+            spec("word_embedding.weight", &[9, 6]),
+            spec("layer.0.attn.q", &[6, 2, 3]),
+            spec("layer.0.attn.r_bias", &[6, 6]),
+            spec("layer.0.ff.weight", &[5, 6]),
+            spec("layer.0.ff.bias", &[5]),
+        ]
+    }
+
+    fn adapters(rank: usize, on: &[&str]) -> Option<Adapters> {
+        let on = on.iter().map(|part| part.to_string()).collect();
+        let task =
+            TaskConfig { adapter_rank: rank, adapter_alpha: 6.0, adapter_on: on, ..Default::default() };
+        Adapters::of(&task, &encoder())
+    }
+
+    #[test]
+    fn matrices_of_layers_are_adapted() {
+        assert!(adapters(0, &[]).is_none());
+        let named = |rank, on: &[&str]| {
+            let specs = adapters(rank, on).unwrap().specs();
+            specs.iter().map(|spec| (spec.name.clone(), spec.shape.clone())).collect::<Vec<_>>()
+        };
+        let q = [
+            ("layer.0.attn.q.lora_A.weight".to_string(), vec![2, 6]),
+            ("layer.0.attn.q.lora_B.weight".into(), vec![6, 2]),
+        ];
+        let ff = [
+            ("layer.0.ff.lora_A.weight".into(), vec![2, 6]),
+            ("layer.0.ff.lora_B.weight".into(), vec![5, 2]),
+        ];
+        assert_eq!(named(2, &[]), [q.clone(), ff.clone()].concat());
+        assert_eq!((named(2, &["attn"]), named(5, &[]).len()), (q.to_vec(), 2));
+        assert!(named(2, &["other"]).is_empty());
+    }
+
+    /// In double precision: W + 3 B A for α = 6 and r = 2, and gradients of A and B by the chain rule.
+    #[test]
+    fn what_is_added_has_the_gradients_of_its_factors() {
+        let (adapters, encoder) = (adapters(2, &["ff"]).unwrap(), encoder());
+        let base = Parameters::initialise(encoder.clone(), 1, Kind::Double);
+        let (frozen, _) = base.freeze(&vec![true; encoder.len()]);
+        let drawn = Parameters::initialise(adapters.specs(), 2, Kind::Double);
+        // At first nothing is added.
+        let fresh = adapters.parameters(encoder.clone(), &frozen, &drawn);
+        assert!(frozen.tensors().iter().zip(fresh.tensors()).all(|(base, own)| base == own));
+        tch::no_grad(|| _ = drawn.tensors()[1].shallow_clone().fill_(0.5));
+        let merged = adapters.parameters(encoder, &frozen, &drawn).get("layer.0.ff.weight");
+        let [a, b] = [0, 1].map(|i| drawn.tensors()[i].detach());
+        let near = |x: &Tensor, y: &Tensor| assert!((x - y).abs().max().double_value(&[]) < 1e-12);
+        near(&merged, &(frozen.get("layer.0.ff.weight") + b.matmul(&a) * 3.0));
+        let x = Tensor::arange(30, (Kind::Double, tch::Device::Cpu)).view([5, 6]);
+        (&merged * &x).sum(None::<Kind>).backward();
+        near(&drawn.tensors()[0].grad(), &(b.transpose(0, 1).matmul(&x) * 3.0));
+        near(&drawn.tensors()[1].grad(), &(x.matmul(&a.transpose(0, 1)) * 3.0));
+        assert!(!frozen.get("layer.0.ff.weight").grad().defined());
+    }
+}
