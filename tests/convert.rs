@@ -231,7 +231,7 @@ fn the_public_package_puts_adapters_on_their_base() {
     let args = place.finetune("run", &keys);
     succeed(mpirun(2, &args));
     let adapter = place.text("adapter");
-    let taken = succeed(alone(&["convert", "--adapter", &place.text("run"), &adapter]));
+    let taken = succeed(alone(&["--json", "convert", "--adapter", &place.text("run"), &adapter]));
     assert!(taken["modules"].as_u64().unwrap() > 0, "{taken}");
     fail(alone(&["convert", "--adapter", &place.text("run"), &adapter]), 73, &["adapter"]);
     let Some(python) = peer_python("base") else { return };

@@ -165,6 +165,14 @@ fn commands_evaluate_as_the_run_itself_does() {
         let said = stderr(&line);
         assert!(said.contains("(1 lane, segments of 24, ") && said.contains("weights of "), "{said}");
     }
+    // A run that validates on another text is evaluated there by its protocols too.
+    let valid = format!("data.valid={}", place.text("valid"));
+    succeed(alone(&place.pretrain_lstm("elsewhere", &["train.steps=2", &valid])));
+    let run = place.text("elsewhere");
+    let plain = succeed(alone(&["--json", "eval", "--model", &run]));
+    let tuned = succeed(alone(&["--json", "eval", "temperature", "--tokens", "40", "--model", &run]));
+    let [plain, tuned] = [&plain["evaluation"]["loss"], &tuned["plain"]["loss"]].map(number);
+    assert!((plain - tuned).abs() < 1e-5, "{plain} {tuned}");
 }
 
 /// Damage of a folder that has no hashes cannot be found.

@@ -9,6 +9,7 @@ use std::process::Command;
 use segue_cluster::pool::{Ended, Runner};
 use segue_configs::{Config, advice};
 use segue_report::read_metrics;
+use segue_tasks::TaskConfig;
 use serde_json::{Value, json};
 
 use crate::failure::{BUG, Failure, PREEMPTED, text_of};
@@ -144,7 +145,27 @@ pub fn essence(config: &Config, corpus: &str) -> Value {
     }
     json["data"]["corpus"] = corpus.into();
     forget_published_ends(&mut json["schedule"]);
+    forget_defaults(&mut json["task"], &json!(TaskConfig::default()), &LATER_OF_TASK);
     json
+}
+
+/// Keys of `[task]` that came when results had names already.
+const LATER_OF_TASK: [&str; 8] = [
+    "label_smoothing",
+    "class_weights",
+    "balance_classes",
+    "freeze_embeddings",
+    "freeze_layers",
+    "adapter_rank",
+    "adapter_alpha",
+    "adapter_on",
+];
+
+/// Leaves out `keys` of a section at their `defaults`, which do what was done before there were such keys: results keep their names.
+fn forget_defaults(section: &mut Value, defaults: &Value, keys: &[&str]) {
+    if let Some(fields) = section.as_object_mut() {
+        fields.retain(|name, value| !keys.contains(&name.as_str()) || *value != defaults[name]);
+    }
 }
 
 /// Leaves out where a line ends where it is no other place than before there was a key: results keep their names.
@@ -236,7 +257,14 @@ mod tests {
         // Names from before there was this key.
         assert!(ends(&[]).is_null() && ends(&["schedule.kind=linear", "schedule.end=last_step"]).is_null());
         assert_eq!(ends(&["schedule.kind=linear"]), "after_last_step");
-        for change in ["train.steps=7", "train.seed=2", "model.d_inner=8", "optim.lr=1e-3"] {
+        let task = |keys: &[&str]| {
+            let keys: Vec<String> = keys.iter().map(|key| key.to_string()).collect();
+            essence(&segue_families::MODELS.load(None, &keys).unwrap().config, "corpus")["task"].clone()
+        };
+        let plain = task(&[]);
+        assert!(LATER_OF_TASK.iter().all(|key| plain[key].is_null()) && !plain["patience"].is_null());
+        assert_eq!(task(&["task.freeze_layers=2"])["freeze_layers"], 2);
+        for change in ["train.steps=7", "train.seed=2", "task.label_smoothing=0.1", "model.d_inner=8", "optim.lr=1e-3"] {
             assert_ne!(key_of(&[]), key_of(&[change]), "{change}");
         }
     }

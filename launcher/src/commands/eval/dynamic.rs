@@ -201,7 +201,7 @@ impl Job<'_> {
 
     /// Perplexity on the valid split at every point of a grid, or why there is none.
     fn search(&self, points: &[DynamicOptions]) -> Result<Vec<Trial>, Failure> {
-        let valid = self.subject.corpus.tokens(Split::Valid)?;
+        let valid = self.subject.tokens(Split::Valid)?;
         let trials: Vec<_> = points.iter().map(|options| (self.rule(options), *options)).collect();
         let found = self.evaluate(&valid, &trials, "tune")?;
         for (options, result) in points.iter().zip(&found) {
@@ -237,7 +237,7 @@ impl Job<'_> {
         if self.args.rates.len() == 1 {
             return Ok((None, Vec::new()));
         }
-        let valid = self.subject.corpus.tokens(Split::Valid)?;
+        let valid = self.subject.tokens(Split::Valid)?;
         let describe = |rates: &f64| format!("rates times {rates}");
         let passes = |rates: &f64| self.with_dropout(&valid, options, *rates, "search");
         let (best, tried) = monte_carlo::best_on_valid(&self.args.rates, describe, self.out, passes)?;
@@ -312,7 +312,7 @@ fn rule(
     if args.rule == RuleName::Sgd {
         return Ok(Rule::Sgd);
     }
-    let train = subject.corpus.tokens(args.statistics_from.into())?;
+    let train = subject.tokens(args.statistics_from.into())?;
     let own_context = match subject.folder.next_tokens()?.attends() {
         true => subject.model.context().mem_len.max(0) as u64,
         false => CONTEXT,

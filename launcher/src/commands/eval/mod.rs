@@ -244,18 +244,6 @@ fn not_a_number(loss: f64, model: &Path) -> Failure {
     Failure::new(NOT_A_NUMBER, message + "\nhint: open an earlier checkpoint")
 }
 
-/// The corpus that is named, or the one that a run was trained on.
-pub fn open_corpus(model: &Path, named: Option<&Path>) -> Result<Corpus, Failure> {
-    if let Some(corpus) = named {
-        return Ok(Corpus::open(corpus)?);
-    }
-    let recorded = recorded_corpus(model)?;
-    Corpus::open(&recorded).map_err(|error| match recorded.is_dir() {
-        true => error.into(),
-        false => moved(error.into(), model),
-    })
-}
-
 /// The failure of a corpus that is not where a run had it.
 fn moved(failure: Failure, model: &Path) -> Failure {
     let model = model.display();
@@ -279,16 +267,6 @@ pub fn refuse_fine_tuned(model: &Path) -> Result<(), Failure> {
          --output FOLDER; let it answer texts with segue predict {model} --input FILE; as a language model it needs --corpus FOLDER"
     );
     Err(Failure::new(USAGE, message))
-}
-
-fn recorded_corpus(model: &Path) -> Result<PathBuf, Failure> {
-    refuse_fine_tuned(model)?;
-    let record = model.join("config.json");
-    let text = segue_publish::read_regular_text(&record).unwrap_or_default();
-    let corpus = serde_json::from_str::<Value>(&text)
-        .ok()
-        .and_then(|c| Some(c["data"]["corpus"].as_str()?.to_string()));
-    corpus.map(PathBuf::from).ok_or_else(|| no_corpus(model))
 }
 
 fn no_corpus(model: &Path) -> Failure {

@@ -141,7 +141,7 @@ fn search(
     comm: &dyn Communicator,
     out: &Output,
 ) -> Result<(Point, Value), Failure> {
-    let valid = subject.corpus.tokens(Split::Valid)?;
+    let valid = subject.tokens(Split::Valid)?;
     let walk = beginning(walk, args.tokens.unwrap_or(USUAL_TOKENS));
     let (best, tried) = best_on_valid(points, Point::describe, out, |point| {
         let bar = out.progress(0, Unit::Steps, "search");

@@ -134,12 +134,13 @@ fn losses_of(
     let targets = drawn_positions(longest..subject.stream.len().max(longest), count, args.seed)?;
     let cache = LossCache::open(&args.output.join(LOSSES))?;
     let weights = weights_fingerprint(&subject.folder.path)?;
+    let corpus = subject.texts.of_split(args.text.split.into())?.fingerprint().to_string();
     let bar = out.progress(count * contexts.len() as u64, Unit::Steps, label);
     let mut all = Vec::new();
     for (k, &context) in contexts.iter().enumerate() {
         let key = json!({
             "weights": weights,
-            "corpus": subject.corpus.fingerprint(),
+            "corpus": corpus,
             "split": format!("{}", segue_dataloader::Split::from(args.text.split)),
             "positions": count,
             "seed": args.seed,

@@ -6,14 +6,13 @@ use clap::{Args, ValueEnum};
 use segue_collectives::Communicator;
 use segue_configs::Config;
 use segue_dataloader::sections::{DataConfig, DataOrder, ObjectiveConfig, TextEvalConfig};
-use segue_dataloader::{Corpus, Split};
 use segue_engine::Watch;
-use segue_language::{ModelFolder, Sources, Validation, context, keeps_marks, load_objective};
+use segue_language::{ModelFolder, Validation, context, keeps_marks, load_objective};
 use serde_json::{Value, json};
 
-use super::subject::TextArgs;
+use super::subject::{TextArgs, Texts};
 use super::walk::TemperatureArgs;
-use super::{check_loss, check_tokenizer, moved, no_corpus, refuse_fine_tuned};
+use super::{check_loss, check_tokenizer, refuse_fine_tuned};
 use crate::commands::{DeviceArg, at_least_one, device_of_rank, distance, length, some_length};
 use crate::failure::{Failure, USAGE};
 use crate::output::{Output, Unit};
@@ -186,26 +185,6 @@ impl SplitArgs {
         }
         Ok(())
     }
-
-    /// The corpus that is named, or the one that a run evaluates.
-    fn corpus(&self, config: &Config, named: &Path) -> Result<Corpus, Failure> {
-        if let Some(corpus) = &self.text.corpus {
-            return Ok(Corpus::open(corpus)?);
-        }
-        let data = config.own::<DataConfig>();
-        if data.corpus.is_empty() && data.corpora.is_empty() {
-            return Err(no_corpus(named));
-        }
-        let sources = Sources::open(config).map_err(|error| match Path::new(&data.corpus).is_dir() {
-            true => Failure::from(error),
-            false => moved(error.into(), named),
-        })?;
-        let split = Split::from(self.text.split);
-        sources.of_split(split).cloned().ok_or_else(|| {
-            let named = named.display();
-            usage(&format!("no corpus of {named} has a split `{split}`\nhint: add --corpus FOLDER"))
-        })
-    }
 }
 
 /// Evaluates a split and prints perplexity and bits.
@@ -216,11 +195,12 @@ pub fn run(named: &Path, args: &SplitArgs, comm: &dyn Communicator, out: &Output
         refuse_fine_tuned(named)?;
     }
     let mut config = args.config(&folder, named)?;
-    let corpus = args.corpus(&config, named)?;
-    check_tokenizer(&folder, &corpus, out)?;
+    let texts = Texts::open(args.text.corpus.as_deref(), &config, named)?;
+    let corpus = texts.of_split(args.text.split.into())?;
+    check_tokenizer(&folder, corpus, out)?;
     config.model.fit_vocabulary(corpus.vocab_size(), None)?;
     let mut objective = load_objective(&folder, &config)?;
-    let validation = Validation::of_split(&config, &corpus, args.text.split.into())?;
+    let validation = Validation::of_split(&config, corpus, args.text.split.into())?;
     check_lanes(args, &validation)?;
     if args.at_document_end.is_some() && matches!(validation, Validation::Lines { .. }) {
         return Err(usage(

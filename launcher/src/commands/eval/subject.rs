@@ -1,13 +1,15 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use segue_dataloader::{Corpus, TokenStream};
+use segue_configs::Config;
+use segue_dataloader::sections::DataConfig;
+use segue_dataloader::{Corpus, Split, TokenStream};
 use segue_kernels::TrainError;
-use segue_language::{ModelFolder, NextToken, load_next_token};
+use segue_language::{ModelFolder, NextToken, Sources, load_next_token};
 
-use super::{SplitName, check_tokenizer, open_corpus};
+use super::{SplitName, check_tokenizer, moved, no_corpus, refuse_fine_tuned};
 use crate::commands::{at_least_one, open_model};
-use crate::failure::Failure;
+use crate::failure::{Failure, USAGE};
 use crate::output::Output;
 
 /// Which model looks at which text.
@@ -23,8 +25,8 @@ pub struct SubjectArgs {
 /// Which text is looked at.
 #[derive(Args)]
 pub struct TextArgs {
-    /// Corpus folder; needed with a checkpoint or a folder in Hugging Face's layout [default: the one a run was trained
-    /// on, by the path it had then].
+    /// Corpus folder; needed with a folder in Hugging Face's layout [default: the one a run was trained
+    /// on, of the validation split the one it was validated on, by the path it had then].
     #[arg(long)]
     pub corpus: Option<PathBuf>,
     /// Split of the corpus.
@@ -35,11 +37,50 @@ pub struct TextArgs {
     pub threads: usize,
 }
 
+/// Where splits are read from.
+pub enum Texts {
+    /// The corpus that the command names.
+    Named(Corpus),
+    /// What the run of the model reads, with `data.valid`.
+    OfRun(Sources),
+}
+
+impl Texts {
+    /// The corpus that is named, or what the run `config` of the model `model` reads.
+    pub fn open(corpus: Option<&Path>, config: &Config, model: &Path) -> Result<Self, Failure> {
+        if let Some(corpus) = corpus {
+            return Ok(Self::Named(Corpus::open(corpus)?));
+        }
+        refuse_fine_tuned(model)?;
+        let data = config.own::<DataConfig>();
+        if data.corpus.is_empty() && data.corpora.is_empty() {
+            return Err(no_corpus(model));
+        }
+        let sources = Sources::open(config).map_err(|error| match Path::new(&data.corpus).is_dir() {
+            true => Failure::from(error),
+            false => moved(error.into(), model),
+        })?;
+        Ok(Self::OfRun(sources))
+    }
+
+    /// The corpus whose split of that name is meant.
+    pub fn of_split(&self, split: Split) -> Result<&Corpus, Failure> {
+        let found = match self {
+            Self::Named(corpus) => Some(corpus),
+            Self::OfRun(sources) => sources.of_split(split),
+        };
+        found.ok_or_else(|| {
+            let message = format!("no corpus of the run has a split `{split}`\nhint: add --corpus FOLDER");
+            Failure::new(USAGE, message)
+        })
+    }
+}
+
 /// A model and the text it looks at; both have the same tokenizer.
 pub struct Subject<M = Box<dyn NextToken>> {
     pub folder: ModelFolder,
     pub model: M,
-    pub corpus: Corpus,
+    pub texts: Texts,
     pub stream: TokenStream,
 }
 
@@ -75,10 +116,16 @@ impl<M> Subject<M> {
         load: impl FnOnce(&ModelFolder) -> Result<M, TrainError>,
         out: &Output,
     ) -> Result<Self, Failure> {
-        let corpus = open_corpus(named, text.corpus.as_deref())?;
-        check_tokenizer(&folder, &corpus, out)?;
+        let texts = Texts::open(text.corpus.as_deref(), &folder.training_config(named, &[])?, named)?;
+        let corpus = texts.of_split(text.split.into())?;
+        check_tokenizer(&folder, corpus, out)?;
         let model = load(&folder)?;
         let stream = corpus.tokens(text.split.into())?;
-        Ok(Subject { folder, model, corpus, stream })
+        Ok(Subject { folder, model, texts, stream })
+    }
+
+    /// Another split.
+    pub fn tokens(&self, split: Split) -> Result<TokenStream, Failure> {
+        Ok(self.texts.of_split(split)?.tokens(split)?)
     }
 }

@@ -44,7 +44,7 @@ pub fn run(args: TemperatureSearchArgs, comm: &dyn Communicator, out: &Output) -
     let seen = args.attention.of(&subject.folder, &args.subject.model)?;
     subject.model.look(&seen);
     let (walk, cut) = args.walk.walk(&subject, &args.subject.model, &seen)?;
-    let valid = subject.corpus.tokens(Split::Valid)?;
+    let valid = subject.tokens(Split::Valid)?;
     let part = beginning(walk, args.tokens);
     let tried = search_temperature(args.stop_early, |temperature| {
         let losses = losses_at(&mut subject, &valid, temperature, &part, comm, out)?;
@@ -60,7 +60,7 @@ pub fn run(args: TemperatureSearchArgs, comm: &dyn Communicator, out: &Output) -
         return Err(super::not_a_number(loss, &subject.folder.path));
     };
     out.line(&format!("best on valid: inverse temperature {:.2}", found.temperature));
-    let stream = subject.corpus.tokens(args.subject.text.split.into())?;
+    let stream = subject.tokens(args.subject.text.split.into())?;
     let mut evaluated = |temperature| -> Result<Evaluation, Failure> {
         let losses = losses_at(&mut subject, &stream, temperature, &walk, comm, out)?;
         let evaluation = Evaluation::of_losses(&losses, &stream);

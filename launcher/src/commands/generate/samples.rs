@@ -68,7 +68,8 @@ pub fn run(args: SamplesArgs, quiet: bool, out: &Output) -> Result<Value, Failur
     let model = &subject.folder.config;
     let eval = context(model, writing_memory(model, args.mem_len)?, args.clamp_len, false)?;
     subject.model.look(&eval);
-    let tokenizer = subject.corpus.tokenizer()?;
+    let corpus = subject.texts.of_split(args.subject.text.split.into())?;
+    let tokenizer = corpus.tokenizer()?;
     let options = SampleOptions {
         samples: args.samples,
         seed_tokens: args.seed_tokens,
@@ -83,7 +84,7 @@ pub fn run(args: SamplesArgs, quiet: bool, out: &Output) -> Result<Value, Failur
     let texts: Vec<SampleText> = samples.iter().map(|sample| decoded(sample, &tokenizer)).collect();
     let result = json!({
         "model": subject.folder.path,
-        "corpus": subject.corpus.dir(),
+        "corpus": corpus.dir(),
         "seed": args.sampling.seed,
         "seed_tokens": args.seed_tokens,
         "tokens": args.tokens,
