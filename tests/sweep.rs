@@ -564,3 +564,86 @@ fn a_single_sample_is_the_plain_run_on_both_axes() {
     assert_eq!(["D × N", "1 × N", "1 × D N"].map(ends), ["8 16", "8 8", "16 16"]);
     assert!(["out/by-step.svg", "out/by-pass.svg"].iter().all(|name| read(&place, name).starts_with("<svg")));
 }
+
+/// A sweep of a task over two rates, of which one learns; `more` stands before the axis.
+fn write_task_sweep(place: &Workplace, more: &str) -> String {
+    // Makes the model and the files of the task.
+    place.finetune("none", &[]);
+    let path = place.path("task.toml");
+    let text = format!(
+        "name = \"Task\"\nrecipe = \"{ROOT}/configs/recipes/finetune-small.toml\"\nseeds = [1]\ncurves = true\nspeed = true\n\
+         [set]\ntask.name = \"sst2\"\ntask.data = \"{}\"\ntrain.init_from = \"{}\"\ntask.epochs = 3\ntrain.lanes = 8\n\
+         train.micro_batch = 2\ntrain.segment = 32\neval.every = 20\n{more}\
+         [[axis]]\nname = \"rate\"\nvalues = [{{ label = \"none\", set.optim.lr = 1e-12 }}, {{ label = \"some\", set.optim.lr = 3e-3 }}]\n\
+         [[expect]]\nbetter = \"some\"\nthan = \"none\"\n",
+        place.text("sst2"),
+        place.text("encoder")
+    );
+    fs::write(&path, text).unwrap();
+    path.display().to_string()
+}
+
+/// Higher is better, in the difference, the table, the curves and the chart.
+/// Row T24.
+#[test]
+fn a_task_is_swept_by_its_own_metric() {
+    let place = Workplace::new();
+    let path = write_task_sweep(&place, "[evaluate]\nby = \"run\"\n");
+    let output = finish(sweep(&place, &path, "out", &[]));
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(said.contains("some, seed 1: trained, accuracy 0.") || said.contains("accuracy 1."), "{said}");
+    assert!(said.contains("compared by accuracy, of which higher is better"), "{said}");
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let summary = &result["summary"];
+    assert_eq!(summary["compared"], "accuracy", "{summary:#}");
+    let records: Vec<Value> = fs::read_dir(place.path("out/results"))
+        .unwrap()
+        .map(|entry| serde_json::from_str(&fs::read_to_string(entry.unwrap().path()).unwrap()).unwrap())
+        .collect();
+    let best = |cell: &str| {
+        let record = records.iter().find(|record| record["cell"] == cell).unwrap();
+        let metrics =
+            fs::read_to_string(format!("{}/metrics.jsonl", record["run"].as_str().unwrap())).unwrap();
+        let rows = metrics.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        rows.filter_map(|row| row["value"].as_f64()).fold(f64::MIN, f64::max)
+    };
+    for row in summary["rows"].as_array().unwrap() {
+        assert_eq!(row["init"]["mean"].as_f64(), Some(best(row["label"].as_str().unwrap())), "{row}");
+        assert_eq!(row["measures"]["accuracy"]["mean"], row["init"]["mean"]);
+    }
+    let difference = summary["checks"][0]["difference"]["mean"].as_f64().unwrap();
+    assert!(best("some") > best("none") && (difference - (best("some") - best("none"))).abs() < 1e-12);
+    let table = read(&place, "out/table.md");
+    assert!(
+        table.contains("| cell | seeds | accuracy, % | loss |")
+            && table.contains("of which higher is better"),
+        "{table}"
+    );
+    assert!(table.contains("| higher | lower | difference | verdict |"), "{table}");
+    assert!(read(&place, "out/table.svg").contains("accuracy, %"));
+    assert!(read(&place, "out/results.csv").starts_with("cell,seed,attention,accuracy\n"));
+    assert!(read(&place, "out/speed.md").contains("examples/s"));
+    let curves = read(&place, "out/curves.csv");
+    assert!(curves.starts_with("cell,seed,step,passes,best_accuracy\n"), "{curves}");
+    let last = curves.lines().rfind(|line| line.starts_with("some,")).unwrap();
+    assert_eq!(last.rsplit(',').next().unwrap().parse::<f64>().unwrap(), best("some"));
+
+    // Nothing is trained twice.
+    let logs = || fs::read_dir(place.path("out/logs")).unwrap().map(|e| e.unwrap().metadata().unwrap().len());
+    let (before, written): (String, u64) = (read(&place, "out/results.json"), logs().sum());
+    succeed(sweep(&place, &path, "out", &[]));
+    assert_eq!((read(&place, "out/results.json"), logs().sum::<u64>()), (before, written));
+}
+
+#[test]
+fn sweeps_of_tasks_with_mistakes_do_not_start() {
+    let place = Workplace::new();
+    let path = write_task_sweep(&place, "[evaluate.memory]\nsegment = 8\n");
+    fail(sweep(&place, &path, "out", &[]), 78, &["task.name is set", "by = \"run\""]);
+    let path = write_task_sweep(&place, "[evaluate]\nby = \"run\"\n");
+    fail(sweep(&place, &path, "out", &["task.data="]), 78, &["task.data is not set"]);
+    fail(sweep(&place, &path, "out", &["train.init_from=nowhere"]), 66, &["train.init_from", "nowhere"]);
+    fail(sweep(&place, &path, "out", &["task.metric=f1"]), 78, &["task.metric", "accuracy"]);
+    assert!(!place.path("out").exists());
+}

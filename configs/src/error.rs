@@ -63,6 +63,14 @@ pub enum ConfigError {
         /// What it lacks, with [advice].
         why: String,
     },
+    /// The model that a task begins with cannot be opened.
+    #[error("`train.init_from`: {}", advice::fact(.message))]
+    Model {
+        /// What is wrong with it, with [advice].
+        message: String,
+        /// The exit code of that.
+        code: u8,
+    },
     /// Settings that a study would try.
     #[error("{at}: {error}")]
     Tried {
@@ -91,6 +99,7 @@ impl ConfigError {
     pub fn exit_code(&self) -> u8 {
         match self {
             ConfigError::Missing { source, .. } => exit_code::of_read(source),
+            ConfigError::Model { code, .. } => *code,
             _ => exit_code::BAD_CONFIG,
         }
     }
@@ -105,9 +114,9 @@ impl ConfigError {
                 Some("name a file; `segue recipes` lists the recipes that come with the program".into())
             }
             ConfigError::Missing { .. } => None,
-            ConfigError::Syntax { message, .. } | ConfigError::WrongType { message, .. } => {
-                advice::hint(message)
-            }
+            ConfigError::Syntax { message, .. }
+            | ConfigError::WrongType { message, .. }
+            | ConfigError::Model { message, .. } => advice::hint(message),
             ConfigError::UnknownKey { key, nearest, .. }
                 if foreign::note_on(key).is_some() && !is_slip(key, nearest.as_deref()) =>
             {

@@ -139,12 +139,12 @@ fn load_over(
     layers.finish(true)
 }
 
-fn read_recipe(path: &Path) -> Result<Value, ConfigError> {
+pub(crate) fn read_recipe(path: &Path) -> Result<Value, ConfigError> {
     toml_text::parse(&toml_text::read_text(path)?, &path.display().to_string())
 }
 
 /// `a.b=value` as the nested object `{a: {b: value}}`. A value that is not TOML is a string.
-fn parse_override(text: &str) -> Result<Value, ConfigError> {
+pub(crate) fn parse_override(text: &str) -> Result<Value, ConfigError> {
     let malformed = || ConfigError::NotAnOverride { text: text.into() };
     let (key, value) = text.split_once('=').ok_or_else(malformed)?;
     if key.is_empty() || key.split('.').any(str::is_empty) {

@@ -3,6 +3,7 @@
 
 use std::any::Any;
 use std::fmt::Debug;
+use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -401,23 +402,40 @@ impl ModelType {
 }
 
 /// The types of models that a program knows; the first is the one that a recipe without `model.model_type` trains.
-pub struct Models(Vec<ModelType>);
+pub struct Models {
+    types: Vec<ModelType>,
+    /// Opens a model on disk, where the program does.
+    open: Option<OpenModel>,
+}
+
+/// Opens the model of a model folder, a checkpoint or a run: its configuration, and the folder that has it.
+pub type OpenModel = fn(&Path) -> Result<(ModelConfig, PathBuf), ConfigError>;
 
 impl Models {
     /// These types, of which there is at least one.
     pub fn new(types: Vec<ModelType>) -> Self {
         assert!(!types.is_empty(), "a program knows at least one type of model");
-        Self(types)
+        Self { types, open: None }
+    }
+
+    /// The same in a program that opens models on disk by `open`: recipes of tasks are read over the model they begin with.
+    pub fn opened_by(self, open: OpenModel) -> Self {
+        Self { open: Some(open), ..self }
+    }
+
+    /// How the program opens a model on disk.
+    pub(crate) fn open(&self) -> Option<OpenModel> {
+        self.open
     }
 
     /// All of them.
     pub fn types(&self) -> &[ModelType] {
-        &self.0
+        &self.types
     }
 
     /// The type of that name.
     pub fn find(&self, name: &str) -> Option<&ModelType> {
-        self.0.iter().find(|known| known.name == name)
+        self.types.iter().find(|known| known.name == name)
     }
 
     /// The configuration of `model_type` with every key at its default.
@@ -428,19 +446,19 @@ impl Models {
     /// The default of a key that sections of some family have.
     pub(crate) fn default_of_key(&self, key: &str) -> Option<Value> {
         let (section, name) = key.split_once('.')?;
-        let own = self.0.iter().flat_map(|known| known.sections).filter(|own| own.name == section);
+        let own = self.types.iter().flat_map(|known| known.sections).filter(|own| own.name == section);
         own.into_iter().find_map(|own| own.defaults().remove(name))
     }
 
     /// Keys of the own sections of all families.
     pub(crate) fn own_keys(&self) -> impl Iterator<Item = String> {
-        let all = self.0.iter().flat_map(|known| known.sections);
+        let all = self.types.iter().flat_map(|known| known.sections);
         all.flat_map(|own| own.defaults().into_iter().map(|(key, _)| format!("{}.{key}", own.name)))
     }
 
     /// Names of all, for messages.
     pub(crate) fn names(&self) -> String {
-        self.0.iter().map(|known| known.name).collect::<Vec<_>>().join(", ")
+        self.types.iter().map(|known| known.name).collect::<Vec<_>>().join(", ")
     }
 
     /// Reads a Hugging Face `config.json`. Keys that only that package uses are left alone; its other names for
@@ -477,7 +495,7 @@ impl Models {
 
 impl Debug for Models {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(self.0.iter().map(|known| known.name)).finish()
+        f.debug_list().entries(self.types.iter().map(|known| known.name)).finish()
     }
 }
 

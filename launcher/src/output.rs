@@ -166,12 +166,15 @@ impl Drop for Progress<'_> {
     }
 }
 
+/// Where bars are drawn. A terminal that does not tell its size, such as that of `script` in a job, gets none: lines above a bar are filled up to the width, and the
+/// bar would stand behind one that is taken for narrower than it is.
 fn draw_target() -> ProgressDrawTarget {
-    if std::io::stderr().is_terminal() {
-        return ProgressDrawTarget::stderr_with_hz(REDRAWS);
-    }
-    match launcher_terminal() {
-        Some((read, write)) => ProgressDrawTarget::term(Term::read_write_pair(read, write), REDRAWS),
+    let term = match std::io::stderr().is_terminal() {
+        true => Some(Term::buffered_stderr()),
+        false => launcher_terminal().map(|(read, write)| Term::read_write_pair(read, write)),
+    };
+    match term.filter(|term| term.size_checked().is_some()) {
+        Some(term) => ProgressDrawTarget::term(term, REDRAWS),
         None => ProgressDrawTarget::hidden(),
     }
 }

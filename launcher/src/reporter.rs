@@ -27,6 +27,8 @@ pub struct Reporter<'a> {
     labels: Option<Labels>,
     record: Option<Record>,
     bar: Option<Progress<'a>>,
+    /// What the bar says of the last steps.
+    of_steps: String,
     recent: Interval,
     problem: Option<Failure>,
 }
@@ -66,6 +68,7 @@ impl<'a> Reporter<'a> {
             labels: None,
             record: None,
             bar: None,
+            of_steps: String::new(),
             recent: Interval::default(),
             problem: None,
         }
@@ -208,6 +211,7 @@ impl<'a> Reporter<'a> {
         if let Some(bar) = &self.bar {
             bar.message(&text);
         }
+        self.of_steps.clone_from(&text);
         let (kind, names) = &labels.sources;
         let source = names.get(report.source);
         let of = source.filter(|_| names.len() > 1).map_or(String::new(), |name| format!(" ({name})"));
@@ -258,6 +262,10 @@ impl<'a> Reporter<'a> {
     }
 
     fn evaluated(&mut self, step: u64, measures: &Measures, best: Option<bool>) -> Result<(), Failure> {
+        // The bar would go on to tell of an evaluation that is over.
+        if let Some(bar) = &self.bar {
+            bar.message(&self.of_steps);
+        }
         let mark = if best == Some(true) { ", the best so far" } else { "" };
         for line in &measures.lines {
             self.out.line(&format!("step {step}: {line}{mark}"));
@@ -308,15 +316,17 @@ fn describe_start(started: &Started, out: &Output) {
         out.line(&format!("warning: not the run it was from step {} on: {changed}", started.step));
     }
     if started.step >= started.steps {
-        out.line(&format!("{} done; nothing is left to train", counted(started.steps, "step")));
+        out.line(&format!("{} done; nothing is left to train", counted(started.step, "step")));
     }
     let Labels { per_step, step_of, group, .. } = &started.labels;
     let groups = group.map_or(String::new(), |group| format!(" in groups of {group}"));
+    let way = match started.step > started.steps {
+        true => format!("at step {}, past train.steps = {}", started.step, started.steps),
+        false => format!("from step {} to {}", started.step, started.steps),
+    };
     out.line(&format!(
-        "{} parameters, {per_step} {step_of} a step{groups}, {}, from step {} to {}",
+        "{} parameters, {per_step} {step_of} a step{groups}, {}, {way}",
         started.parameters,
         counted(started.world_size, "rank"),
-        started.step,
-        started.steps
     ));
 }

@@ -88,10 +88,22 @@ impl RunView {
 
     /// The curve that tells how good it is: what evaluations are chosen by, or their loss.
     pub fn evaluation(&self) -> Option<&str> {
-        let names = ["eval/value", "eval/loss"];
+        let names = [VALUE, "eval/loss"];
         names.into_iter().find(|name| self.series.contains_key(*name))
     }
+
+    /// The metric that evaluations are chosen by, where they tell scores: the one with the same values.
+    pub fn metric(&self) -> Option<&str> {
+        let values = self.series.get(VALUE)?;
+        let mut scores = self.series.iter().filter(|(name, _)| name.starts_with(SCORES));
+        let (name, _) = scores.find(|(_, score)| *score == values)?;
+        name.rsplit('/').next()
+    }
 }
+
+/// Curves of evaluations: what they are chosen by, and all scores.
+const VALUE: &str = "eval/value";
+const SCORES: &str = "eval/scores/";
 
 /// Ranks of a run, and how they are known.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]

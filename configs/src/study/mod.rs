@@ -13,8 +13,9 @@ use serde_json::{Map, Value, json};
 
 use crate::keys::{assignments, check_folders, flatten, pointer};
 use crate::merge::Loaded;
-use crate::model::{KnownModels, Models};
+use crate::model::Models;
 use crate::range::{self, Range, schema_of};
+use crate::recipe_reader::RecipeReader;
 use crate::section::Section;
 use crate::tables::sections_of;
 use crate::{Config, ConfigError, toml_text};
@@ -166,7 +167,7 @@ pub struct Study {
     /// The configuration under every trial.
     pub base: Config,
     overrides: Vec<String>,
-    models: KnownModels,
+    recipes: RecipeReader,
 }
 
 impl Study {
@@ -188,20 +189,24 @@ impl Study {
 
     /// The configuration of the trial at `point`.
     pub fn config_at(&self, point: &[f64]) -> Result<Config, ConfigError> {
-        Ok(self.models.0.load(Some(&self.recipe), &self.overrides_at(point))?.config)
+        Ok(self.recipes.load(Some(&self.recipe), &self.overrides_at(point))?.config)
     }
 
     /// The configuration of the trial at `point` as the text of a recipe, with all that recipe, `[set]` and command line set, for a run of its own:
     /// it names no `run.dir`. What is published of the recipe is not of these settings, and is left out too.
     pub fn recipe_at(&self, point: &[f64]) -> Result<String, ConfigError> {
-        let Loaded { config, origins } = self.models.0.load(Some(&self.recipe), &self.overrides_at(point))?;
+        let overrides = self.overrides_at(point);
+        let Loaded { config, origins } = self.recipes.load(Some(&self.recipe), &overrides)?;
+        let below = self.recipes.origins_below(Some(&self.recipe), &overrides)?;
         let (values, mut recipe) = (config.to_json(), Map::new());
         // In one file with what makes it useless, a key would be refused.
         let idle: BTreeSet<String> = config.idle().into_iter().map(|idle| idle.key).collect();
         let own = |key: &&String| {
             !["run", "published"].contains(&key.split('.').next().unwrap_or(key)) && !idle.contains(*key)
         };
-        for key in origins.keys().filter(own) {
+        // What fine-tuning and the model it begins with say stands under the recipe too.
+        let given = origins.iter().filter(|(_, origin)| !below.contains(origin)).map(|(key, _)| key);
+        for key in given.filter(own) {
             // TOML has no null: a key that is not set is left out.
             if let Some(value) = values.pointer(&pointer(key)).filter(|value| !value.is_null()) {
                 put(&mut recipe, key, value.clone());
@@ -222,7 +227,7 @@ impl Study {
         wrong: &dyn Fn(String) -> ConfigError,
     ) -> Result<(), ConfigError> {
         let written: Value = toml::from_str(text).map_err(|e| wrong(e.to_string()))?;
-        let mut read = self.models.0.from_json(&written, "the best recipe")?;
+        let mut read = self.recipes.read_back(written, "the best recipe")?;
         (read.run, read.published) = (config.run.clone(), config.published.clone());
         let (read, meant) = (read.to_json(), config.to_json());
         let other = flatten(&meant)
@@ -267,7 +272,8 @@ impl StudyFile {
         check_folders(&all)?;
         // The best model of a trial is what it is judged by: it stays, unless recipe, `[set]` or command line say no.
         let kept = json!({ "checkpoint": { "best": true } });
-        let mut base = models.load_over(vec![(kept, "the study".into())], Some(&self.recipe), &all)?.config;
+        let recipes = RecipeReader::new(models);
+        let mut base = recipes.load_over(vec![(kept, "the study".into())], Some(&self.recipe), &all)?.config;
         // Some models keep none.
         base.checkpoint.best &= !base.idle().iter().any(|idle| idle.key == "checkpoint.best");
         if base.checkpoint.best {
@@ -288,7 +294,6 @@ impl StudyFile {
         }
         let Self { name, recipe, output, trials, seed, search, startup, .. } = self;
         let Self { reruns, retries, give_up_after, stop, .. } = self;
-        let models = KnownModels(models);
         let study = Study {
             name,
             recipe,
@@ -304,7 +309,7 @@ impl StudyFile {
             space,
             base,
             overrides: all,
-            models,
+            recipes,
         };
         study.check_ends()?;
         Ok(study)

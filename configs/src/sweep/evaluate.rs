@@ -14,7 +14,8 @@ pub enum EvaluatedBy {
     /// `segue eval`, at every attention length.
     #[default]
     Lengths,
-    /// The last evaluation that the run makes of its own objective; of a run that fine-tunes, the best. Needs no other key.
+    /// The last evaluation that the run makes of its own objective; the best of a run on a task, by its metric, and of one whose weights are averaged in
+    /// stages. Needs no other key.
     Run,
 }
 
@@ -291,6 +292,10 @@ impl Evaluate {
 
     /// The attention length of training and the evaluations of a run.
     pub(super) fn of(&self, config: &Config) -> Result<(usize, Vec<Evaluation>), String> {
+        if !config.task.name.is_empty() && (self.by == EvaluatedBy::Lengths || self.protocols.is_some()) {
+            return Err("task.name is set, and runs on a task evaluate themselves\nhint: [evaluate] has by = \"run\" and no protocols"
+                .into());
+        }
         if self.by == EvaluatedBy::Run {
             return match self.memory.as_ref().or(self.window.as_ref()) {
                 Some(_) => Err("evaluate.by = \"run\" takes no attention lengths".into()),

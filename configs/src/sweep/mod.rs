@@ -13,8 +13,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::keys::{assignments, check_folders, flatten};
-use crate::model::{KnownModels, Models};
+use crate::model::Models;
 use crate::range::{Range, schema_of};
+use crate::recipe_reader::RecipeReader;
 use crate::section::Section;
 use crate::tables::sections_of;
 use crate::unique::check_unique;
@@ -250,7 +251,7 @@ pub struct Sweep {
     pub curves: bool,
     /// Whether to write how fast runs were.
     pub speed: bool,
-    models: KnownModels,
+    recipes: RecipeReader,
 }
 
 impl Sweep {
@@ -272,7 +273,7 @@ impl Sweep {
 
     /// The configuration of one run.
     pub fn config_of(&self, cell: &Cell, seed: u64) -> Result<Config, ConfigError> {
-        Ok(self.models.0.load(Some(&self.recipe), &self.overrides_of(cell, seed))?.config)
+        Ok(self.recipes.load(Some(&self.recipe), &self.overrides_of(cell, seed))?.config)
     }
 }
 
@@ -292,13 +293,14 @@ impl SweepFile {
             return Err(wrong("a sweep needs a [[cell]] or an [[axis]]".into()));
         }
         let protocols = self.evaluate.protocols().map_err(wrong)?;
+        let recipes = RecipeReader::new(models);
         let mut cells = Vec::new();
         for (label, set, published) in self.combinations() {
             let mut all = assignments(&self.set);
             all.extend(assignments(&set));
             all.extend(overrides.iter().cloned());
             check_folders(&all).map_err(|e| in_cell(&label, e))?;
-            let config = models.load(Some(&self.recipe), &all).map_err(|e| in_cell(&label, e))?.config;
+            let config = recipes.load(Some(&self.recipe), &all).map_err(|e| in_cell(&label, e))?.config;
             let (init, evaluations) =
                 self.evaluate.of(&config).map_err(|why| wrong(format!("cell `{label}`: {why}")))?;
             let protocols = protocols.clone();
@@ -312,8 +314,8 @@ impl SweepFile {
         let Self { name, recipe, output, seeds, mut seeded, expectations, curves, speed, .. } = self;
         seeded.insert(0, "train.seed".into());
         check_unique("seeded", seeded.iter().cloned()).map_err(wrong)?;
-        let models = KnownModels(models);
-        let sweep = Sweep { name, recipe, output, seeds, seeded, cells, expectations, curves, speed, models };
+        let sweep =
+            Sweep { name, recipe, output, seeds, seeded, cells, expectations, curves, speed, recipes };
         for cell in &sweep.cells {
             for seed in &sweep.seeds {
                 sweep.config_of(cell, *seed).map_err(|e| in_cell(&cell.label, e))?;
@@ -353,7 +355,7 @@ fn merged(first: &Map<String, Value>, second: &Map<String, Value>) -> Map<String
 
 fn in_cell(label: &str, error: ConfigError) -> ConfigError {
     match error {
-        missing @ ConfigError::Missing { .. } => missing,
+        missing @ (ConfigError::Missing { .. } | ConfigError::Model { .. }) => missing,
         other => ConfigError::Syntax {
             origin: format!("cell `{label}`"),
             message: advice::joined(&other, other.hint()),

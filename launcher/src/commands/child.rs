@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use segue_cluster::pool::{Ended, Runner};
-use segue_configs::{Config, advice};
+use segue_configs::{Config, EvalConfig, advice};
 use segue_report::read_metrics;
 use segue_tasks::TaskConfig;
 use serde_json::{Value, json};
@@ -123,34 +123,44 @@ fn append(path: &Path) -> std::io::Result<File> {
     segue_publish::append_regular(path)
 }
 
-/// Arguments of a training of `recipe` with `overrides`, in the folder `run`.
-pub fn training(recipe: &Path, overrides: Vec<String>, run: &Path) -> Result<Vec<String>, Failure> {
-    let mut arguments = vec!["pretrain".into(), "--json".into(), format!("--config={}", text_of(recipe)?)];
+/// Arguments of a training of `recipe` with `overrides`, which come to `config`, in the folder `run`.
+pub fn training(
+    config: &Config,
+    recipe: &Path,
+    overrides: Vec<String>,
+    run: &Path,
+) -> Result<Vec<String>, Failure> {
+    let command = if config.task.name.is_empty() { "pretrain" } else { "finetune" };
+    let mut arguments = vec![command.into(), "--json".into(), format!("--config={}", text_of(recipe)?)];
+    if !config.task.name.is_empty() {
+        arguments.push(format!("--model={}", config.train.init_from));
+    }
     arguments.extend(overrides);
     // A path as a TOML text, so that one that looks like a number stays a path.
     arguments.push(format!("run.dir={}", json!(text_of(run)?)));
     Ok(arguments)
 }
 
-/// The fingerprint of a configuration's data.
-pub fn fingerprint(config: &Config) -> Result<String, Failure> {
-    Ok((segue_family::of(&config.model).open)(&mut config.clone())?.data())
-}
-
-/// What a run computes: its configuration without what does not count, and the fingerprint of its corpus in place of the path.
+/// What a run computes: its configuration without what does not count, and the fingerprint of its data in place of their paths: of the corpus, or of a task
+/// and the model it begins with.
 pub fn essence(config: &Config, corpus: &str) -> Value {
     let mut json = config.to_json();
     if let Some(sections) = json.as_object_mut() {
         sections.retain(|name, _| !FREE_SECTIONS.contains(&name.as_str()));
     }
     json["data"]["corpus"] = corpus.into();
+    if !config.task.name.is_empty() {
+        (json["task"]["data"], json["train"]["init_from"]) = (json!(""), json!(""));
+    }
     forget_published_ends(&mut json["schedule"]);
+    forget_defaults(&mut json["eval"], &json!(EvalConfig::default()), &["min_delta"]);
     forget_defaults(&mut json["task"], &json!(TaskConfig::default()), &LATER_OF_TASK);
     json
 }
 
 /// Keys of `[task]` that came when results had names already.
-const LATER_OF_TASK: [&str; 8] = [
+const LATER_OF_TASK: [&str; 9] = [
+    "min_delta",
     "label_smoothing",
     "class_weights",
     "balance_classes",
@@ -246,6 +256,28 @@ mod tests {
         assert_eq!(error_of("a line"), "no error message");
     }
 
+    /// A model and files that lie elsewhere are the same where their fingerprint is.
+    #[test]
+    fn a_task_is_trained_by_fine_tuning_and_named_by_what_it_reads() {
+        let config = |keys: &[&str]| {
+            let keys: Vec<String> = keys.iter().map(|key| key.to_string()).collect();
+            segue_families::MODELS.load(None, &keys).unwrap().config
+        };
+        let (here, there) =
+            (["task.name=rte", "task.data=a", "train.init_from=b"], ["task.name=rte", "task.data=c"]);
+        assert_eq!(essence(&config(&here), "data"), essence(&config(&there), "data"));
+        assert_ne!(essence(&config(&here), "data"), essence(&config(&here), "other data"));
+        assert_ne!(essence(&config(&["train.init_from=b"]), ""), essence(&config(&[]), ""));
+        let arguments = |keys: &[&str]| {
+            training(&config(keys), Path::new("r.toml"), vec!["x.y=1".into()], Path::new("run")).unwrap()
+        };
+        assert_eq!(
+            arguments(&here),
+            ["finetune", "--json", "--config=r.toml", "--model=b", "x.y=1", "run.dir=\"run\""]
+        );
+        assert_eq!(arguments(&[])[..3], ["pretrain", "--json", "--config=r.toml"]);
+    }
+
     #[test]
     fn results_are_named_by_what_they_depend_on() {
         assert_eq!(key_of(&[]), key_of(&["run.dir=elsewhere", "log.every=3", "data.corpus=moved"]));
@@ -264,7 +296,9 @@ mod tests {
         let plain = task(&[]);
         assert!(LATER_OF_TASK.iter().all(|key| plain[key].is_null()) && !plain["patience"].is_null());
         assert_eq!(task(&["task.freeze_layers=2"])["freeze_layers"], 2);
-        for change in ["train.steps=7", "train.seed=2", "task.label_smoothing=0.1", "model.d_inner=8", "optim.lr=1e-3"] {
+        for change in
+            ["train.steps=7", "train.seed=2", "task.label_smoothing=0.1", "model.d_inner=8", "optim.lr=1e-3"]
+        {
             assert_ne!(key_of(&[]), key_of(&[change]), "{change}");
         }
     }

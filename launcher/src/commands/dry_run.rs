@@ -1,9 +1,11 @@
-//! `segue pretrain --dry-run`: the cost of a recipe, next to its published figures.
+//! `--dry-run` of `segue pretrain` and `segue finetune`: the cost of a recipe, next to its published figures.
 
 use segue_configs::{Config, PublishedConfig, RateScale, counted};
 use segue_cost::{Bounds, Cost, NetworkCost};
+use segue_task::Pass;
 use serde_json::{Value, json};
 
+use super::finetune::TaskRun;
 use crate::failure::{CHECK_FAILED, Failure};
 use crate::output::Output;
 
@@ -15,9 +17,42 @@ const GIB: f64 = (1u64 << 30) as f64;
 pub fn run(mut config: Config, ranks: usize, out: &Output) -> Result<Value, Failure> {
     (segue_family::of(&config.model).fit)(&mut config)?;
     let cost = segue_family::cost(&config, ranks)?;
+    Ok(report(&config, &cost, "tokens", out))
+}
+
+/// Prints the cost of a run on tasks on `ranks` ranks: what a pass takes, and the same.
+pub fn of_task(run: &TaskRun, ranks: usize, out: &Output) -> Result<Value, Failure> {
+    let TaskRun { config, tasks, .. } = run;
+    let pass = Pass::first(config, tasks)?;
+    let cost = Cost::new(config, &segue_task::work(config, tasks, &pass)?, ranks)?;
+    let passes = config.train.steps as f64 / pass.steps as f64;
+    out.line(&format!(
+        "{} of {}: {passes:.2} passes over {} in {} each, {} of warm-up",
+        counted(config.train.steps as usize, "step"),
+        counted(config.train.lanes, "example"),
+        counted(pass.examples as usize, "example"),
+        counted(pass.steps as usize, "step"),
+        counted(config.schedule.warmup as usize, "step"),
+    ));
+    out.line(&format!(
+        "a pass: {} tokens, the longest sequence {}, {:.1} % of all positions are padding",
+        grouped(pass.tokens),
+        pass.longest,
+        100.0 * pass.padding()
+    ));
+    let mut found = report(config, &cost, "positions", out);
+    found["task"] = json!({
+        "name": config.task.name, "steps": config.train.steps, "warmup": config.schedule.warmup, "passes": passes,
+        "lanes": config.train.lanes, "pass": pass, "padding": pass.padding(),
+    });
+    Ok(found)
+}
+
+/// Prints what a run costs, and what of it is published. `read`: what a model reads in a step.
+fn report(config: &Config, cost: &Cost, read: &str, out: &Output) -> Value {
     let published = &config.published;
     let differs = published.parameters != 0 && published.parameters != cost.parameters;
-    for line in describe(&cost, published).into_iter().chain(large_batch(&config)) {
+    for line in describe(cost, published, read).into_iter().chain(large_batch(config)) {
         out.line(&line);
     }
     if differs {
@@ -28,17 +63,17 @@ pub fn run(mut config: Config, ranks: usize, out: &Output) -> Result<Value, Fail
             grouped(published.parameters)
         ));
     }
-    Ok(json!({
+    json!({
         "cost": cost,
         "peak_lr": config.peak_lr(),
         "bytes_per_rank": cost.memory_per_rank.total(),
         "published": published,
         "agrees": (published.parameters != 0).then_some(!differs),
         "exit_code": if differs { CHECK_FAILED } else { 0 },
-    }))
+    })
 }
 
-fn describe(cost: &Cost, published: &PublishedConfig) -> Vec<String> {
+fn describe(cost: &Cost, published: &PublishedConfig, read: &str) -> Vec<String> {
     let mut lines = vec![format!("{:<24}{:>18}", "parameters", grouped(cost.parameters))];
     let parts = cost.parameters_by_part;
     for (name, count) in [
@@ -103,10 +138,11 @@ fn describe(cost: &Cost, published: &PublishedConfig) -> Vec<String> {
             lines.push(format!("  {name:<22}{:>18} bytes", grouped(bytes)));
         }
     }
-    lines.push(format!("operations per token, forward   {}", flops(cost.forward_flops_per_token)));
-    lines.push(format!("operations per token, training  {}", flops(cost.training_flops_per_token)));
+    let one = read.strip_suffix('s').unwrap_or(read);
+    lines.push(format!("operations per {one}, forward   {}", flops(cost.forward_flops_per_token)));
+    lines.push(format!("operations per {one}, training  {}", flops(cost.training_flops_per_token)));
     lines.push(format!(
-        "{} tokens a step ({} with a loss), {} steps: {} tokens, {}",
+        "{} {read} a step ({} with a loss), {} steps: {} {read}, {}",
         grouped(cost.tokens_per_step),
         grouped(cost.targets_per_step),
         grouped(cost.steps),

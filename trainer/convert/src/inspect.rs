@@ -1,5 +1,6 @@
 //! Lists the variables of a file, without building a model from it.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use segue_configs::exit_code;
@@ -37,6 +38,10 @@ pub struct Listing {
     pub files: Vec<PathBuf>,
     /// Bytes of all values.
     pub bytes: usize,
+    /// Values of all variables but the optimizer's.
+    pub values: usize,
+    /// Number of variables of each type, the optimizer's among them.
+    pub dtypes: BTreeMap<String, usize>,
     /// Where in its file the model lies, where it is not the whole.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
@@ -63,7 +68,11 @@ impl Listing {
         };
         let variables: Vec<Listed> = variables.into_iter().map(listed).collect();
         let bytes = variables.iter().map(|variable| variable.bytes).sum();
-        Self { kind, path, files, bytes, note: None, variables }
+        let own = variables.iter().filter(|variable| !variable.optimizer);
+        let values = own.map(|variable| variable.shape.iter().product::<usize>()).sum();
+        let mut dtypes = BTreeMap::new();
+        variables.iter().for_each(|variable| *dtypes.entry(variable.dtype.clone()).or_default() += 1);
+        Self { kind, path, files, bytes, values, dtypes, note: None, variables }
     }
 }
 

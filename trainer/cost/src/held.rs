@@ -40,7 +40,11 @@ impl Held {
         config.train.shard = choices.shard;
         let cost = Cost::new(&config, work, ranks)?;
         let memory = cost.memory_per_rank;
-        let copies = if choices.products.is_half() { HALF_BYTES * cost.parameters as f64 } else { 0.0 };
+        let copies = if choices.products.is_half() {
+            HALF_BYTES * (cost.parameters + work.beside.frozen) as f64
+        } else {
+            0.0
+        };
         let tokens = work.most_of(|step| step.tokens) as f64 * cost.micro_steps_per_rank as f64;
         Ok(Self {
             weights: memory.weights as f64 + copies,

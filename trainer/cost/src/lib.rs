@@ -36,7 +36,7 @@ pub use parts::{
 pub use plan::Plan;
 pub use role::{ParameterParts, Role};
 pub use step_time::{StepTime, steps_between_checkpoints};
-pub use work::{NetworkCost, TurnWork, Work};
+pub use work::{Beside, NetworkCost, TurnWork, Work};
 
 /// Bytes of a value: training is in single precision.
 pub const VALUE_BYTES: u64 = 4;
@@ -128,6 +128,11 @@ impl RankMemory {
         Self { gradients, optimizer: part(self.optimizer), average: part(self.average), ..self }
     }
 
+    /// The same with weights beside those that are trained.
+    pub fn with(self, beside: Beside) -> Self {
+        Self { weights: self.weights.saturating_add(beside.bytes()), ..self }
+    }
+
     /// The sum.
     pub fn total(&self) -> Bounds {
         let kinds = [self.weights, self.gradients, self.optimizer, self.average, self.segment_memory];
@@ -204,7 +209,8 @@ impl Cost {
             parameters_by_part,
             networks: work.by_network(config),
             memory_per_rank: memory(config, work, parameters_by_part.total(), micro_steps_per_rank)
-                .divided(config, specs, ranks),
+                .divided(config, specs, ranks)
+                .with(work.beside),
             checkpoint: checkpoint(config, work, parameters_by_part.total(), ranks),
             forward_flops_per_token: forward,
             training_flops_per_token: training,
@@ -300,10 +306,12 @@ fn checkpoint(config: &Config, work: &Work, parameters: u64, ranks: usize) -> Ch
         Shard::None => (divided, 0),
         _ => (part, if ranks > 1 { part.max(held) } else { 0 }),
     };
+    let [frozen, computed] =
+        [work.beside.frozen, work.beside.computed].map(|own| product(&[own, VALUE_BYTES]));
     CheckpointCost {
-        disk: alike.saturating_add(carry),
+        disk: alike.saturating_add(carry).saturating_add(frozen),
         carry,
-        held_by_rank_0: (alike - divided).saturating_add(first).saturating_add(own),
+        held_by_rank_0: (alike - divided).saturating_add(first).saturating_add(own).saturating_add(computed),
         held_by_others: own.saturating_add(others),
     }
 }

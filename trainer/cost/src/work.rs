@@ -16,8 +16,26 @@ pub struct Work {
     pub roles: Vec<Role>,
     /// The turns of a cycle that steps go through over and over, in their order: at least one, each of at least one step.
     pub turns: Vec<TurnWork>,
+    /// What is held beside what is trained.
+    pub beside: Beside,
     /// Name of each network and the range of its parameters in `specs`; empty for a single network.
     networks: Vec<(&'static str, Range<usize>)>,
+}
+
+/// Weights beside those that are trained, in values.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Beside {
+    /// Those that stay as they are.
+    pub frozen: u64,
+    /// Those that each micro-step computes anew from others.
+    pub computed: u64,
+}
+
+impl Beside {
+    /// Bytes in memory: of what is computed the weights, what they are sums of, and their gradients.
+    pub fn bytes(self) -> u64 {
+        product(&[self.frozen, VALUE_BYTES]).saturating_add(product(&[3, self.computed, VALUE_BYTES]))
+    }
 }
 
 /// Steps of a run that do the same, one after the other.
@@ -48,7 +66,7 @@ impl Work {
     pub fn new(specs: Vec<ParameterSpec>, micro_step: MicroStep, role: impl Fn(&str) -> Role) -> Self {
         let roles = specs.iter().map(|spec| role(&spec.name)).collect();
         let turn = TurnWork { steps: 1, networks: Vec::new(), micro_step };
-        Self { specs, roles, turns: vec![turn], networks: Vec::new() }
+        Self { specs, roles, turns: vec![turn], beside: Beside::default(), networks: Vec::new() }
     }
 
     /// Of several networks, by name and in the family's order, that take turns. Panics without a step in a cycle.
@@ -65,7 +83,7 @@ impl Work {
             specs.extend(own);
         }
         let roles = specs.iter().map(|spec| role(&spec.name)).collect();
-        Self { specs, roles, turns, networks: named }
+        Self { specs, roles, turns, beside: Beside::default(), networks: named }
     }
 
     /// Parameters that a step of `turn` updates, with what they are for.

@@ -5,14 +5,15 @@
 #[cfg(test)]
 mod tests;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use segue_configs::{ModelConfig, Models};
+use segue_configs::{ConfigError, ModelConfig, Models, advice};
 use segue_engine::optim;
 use segue_family::parity::{Cases, Group};
 use segue_family::{Capability, Entry, Parity, Trained};
 use segue_kernels::{Compute, TrainError, cards};
+use segue_language::ModelFolder;
 
 /// Every family, a line each. The first is what a recipe trains that names no model.
 pub static FAMILIES: [&Entry; 6] = [
@@ -25,8 +26,19 @@ pub static FAMILIES: [&Entry; 6] = [
 ];
 
 /// The `[model]` sections of all families.
-pub static MODELS: LazyLock<Models> =
-    LazyLock::new(|| Models::new(FAMILIES.iter().map(|family| (family.section)()).collect()));
+pub static MODELS: LazyLock<Models> = LazyLock::new(|| {
+    Models::new(FAMILIES.iter().map(|family| (family.section)()).collect()).opened_by(open_model)
+});
+
+/// The language model that a task begins with: its configuration, and the folder that has it.
+fn open_model(path: &Path) -> Result<(ModelConfig, PathBuf), ConfigError> {
+    match ModelFolder::open(&MODELS, path) {
+        Ok(folder) => Ok((folder.config, folder.path)),
+        Err(error) => {
+            Err(ConfigError::Model { message: advice::joined(&error, error.hint()), code: error.exit_code() })
+        }
+    }
+}
 
 /// The family of models of type `model_type`.
 pub fn named(model_type: &str) -> Option<&'static Entry> {

@@ -10,7 +10,7 @@ use std::any::Any;
 
 use segue_collectives::Communicator;
 use segue_configs::{Config, ModelConfig, ModelSection, ModelType};
-use segue_cost::{Choices, Cost, Held, RankMemory, Work, largest_micro_batch};
+use segue_cost::{Cost, RankMemory, Work};
 use segue_engine::{Event, Outcome};
 use segue_kernels::{Compute, TrainError};
 
@@ -110,16 +110,4 @@ pub fn cost(config: &Config, ranks: usize) -> Result<Cost, TrainError> {
 /// What a run trains, and what a micro-step of it takes. `model.vocab_size` has to be known.
 pub fn work(config: &Config) -> Result<Work, TrainError> {
     (of(&config.model).work)(config)
-}
-
-/// The largest `train.micro_batch` that `ranks` ranks with `bytes` of memory each can train `config` with, its lanes as they
-/// are; none where not even the smallest fits.
-pub fn fitting_micro_batch(
-    config: &Config,
-    ranks: usize,
-    choices: &Choices,
-    bytes: f64,
-) -> Result<Option<usize>, TrainError> {
-    let held = |config: &Config| Held::new(config, &work(config)?, ranks, choices);
-    largest_micro_batch(config, ranks, bytes, held)
 }

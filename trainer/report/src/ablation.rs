@@ -24,7 +24,9 @@ pub struct CellResult {
     pub published: PublishedRow,
     /// Measures that its runs are to have by protocols; those whose weights diverged lack some.
     pub columns: BTreeSet<String>,
-    /// Perplexity, or the accuracy of runs that evaluate themselves and have none, by seed and attention length. Every seed has the same
+    /// Measures that are fractions of one, which tables have in percent, beside those that always are.
+    pub fractions: BTreeSet<String>,
+    /// Perplexity, or the accuracy or the metric of runs that evaluate themselves and have none, by seed and attention length. Every seed has the same
     /// lengths.
     pub values: BTreeMap<u64, BTreeMap<usize, f64>>,
     /// What runs have measured in evaluations of their own, by seed and name; empty where `segue eval` has.
@@ -50,6 +52,9 @@ pub struct Row {
     /// Measures that it was to have by protocols.
     #[serde(skip)]
     pub columns: BTreeSet<String>,
+    /// Measures that are fractions of one.
+    #[serde(skip)]
+    pub fractions: BTreeSet<String>,
     /// What is published of it.
     pub published: PublishedRow,
 }
@@ -107,6 +112,8 @@ pub struct Summary {
     pub name: String,
     /// What cells are compared by.
     pub compared: Compared,
+    /// Which of two values of it is the better one: `higher` or `lower`.
+    pub better: &'static str,
     /// One row a cell.
     pub rows: Vec<Row>,
     /// One an expected order.
@@ -146,7 +153,7 @@ impl CellResult {
     }
 
     /// The attention length with the best mean.
-    fn best(&self, compared: Compared) -> Option<usize> {
+    fn best(&self, compared: &Compared) -> Option<usize> {
         let worse = |(_, interval): &(usize, Interval)| -compared.gain(interval.mean, 0.0);
         Some(self.lengths().into_iter().min_by(|a, b| worse(a).total_cmp(&worse(b)))?.0)
     }
@@ -160,7 +167,7 @@ impl CellResult {
         values.into_iter().filter_map(|(name, values)| Some((name.clone(), Interval::of(&values)?))).collect()
     }
 
-    fn row(&self, compared: Compared) -> Row {
+    fn row(&self, compared: &Compared) -> Row {
         let lengths = self.lengths();
         let best = self.best(compared).and_then(|length| lengths.get(&length).copied());
         let short_of =
@@ -174,36 +181,43 @@ impl CellResult {
             lengths,
             measures: self.measured(),
             columns: self.columns.clone(),
+            fractions: self.fractions.clone(),
             published: self.published.clone(),
         }
     }
 }
 
 impl Summary {
-    /// Works out rows and checks.
+    /// Works out rows and checks of cells that are compared by perplexity, or by accuracy where they have that alone.
     pub fn new(name: &str, cells: &[CellResult], expectations: &[Expectation]) -> Self {
         let compared = Compared::of(cells.iter().flat_map(|cell| cell.measures.values()));
+        Self::by(compared, name, cells, expectations)
+    }
+
+    /// The same of cells that are compared by `compared`.
+    pub fn by(compared: Compared, name: &str, cells: &[CellResult], expectations: &[Expectation]) -> Self {
         let check = |expected: &Expectation| {
-            let difference = paired(cells, expected, compared);
+            let difference = paired(cells, expected, &compared);
             Check { expected: expected.clone(), difference, verdict: Verdict::of(difference) }
         };
         Self {
             name: name.into(),
-            compared,
-            rows: cells.iter().map(|cell| cell.row(compared)).collect(),
+            rows: cells.iter().map(|cell| cell.row(&compared)).collect(),
             checks: expectations.iter().map(check).collect(),
+            better: compared.sides()[0],
+            compared,
         }
     }
 
     /// The difference that a check found, in the unit that tables show.
     pub fn difference(&self, check: &Check) -> Option<String> {
-        let scale = compared_by(&check.expected, self.compared).scale();
+        let scale = compared_by(&check.expected, &self.compared).scale();
         check.difference.map(|difference| difference.scaled(scale).text())
     }
 }
 
 /// How much better one cell is than another, seed by seed.
-fn paired(cells: &[CellResult], expected: &Expectation, compared: Compared) -> Option<Interval> {
+fn paired(cells: &[CellResult], expected: &Expectation, compared: &Compared) -> Option<Interval> {
     let compared = compared_by(expected, compared);
     let values = |(label, column): (&str, Option<&str>)| {
         let cell = cells.iter().find(|cell| cell.label == label)?;
@@ -223,8 +237,8 @@ fn paired(cells: &[CellResult], expected: &Expectation, compared: Compared) -> O
 }
 
 /// Columns of protocols are losses, whatever the sweep compares by.
-fn compared_by(expected: &Expectation, compared: Compared) -> Compared {
-    if expected.column.is_some() { Compared::Perplexity } else { compared }
+fn compared_by<'a>(expected: &Expectation, compared: &'a Compared) -> &'a Compared {
+    if expected.column.is_some() { &Compared::Perplexity } else { compared }
 }
 
 #[cfg(test)]
@@ -238,6 +252,7 @@ mod tests {
             init: 64,
             published,
             columns: BTreeSet::new(),
+            fractions: BTreeSet::new(),
             values,
             measures: BTreeMap::new(),
         }

@@ -82,18 +82,24 @@ pub struct LineChart {
     y_label: String,
     series: Vec<Series>,
     dots: bool,
+    logarithmic: bool,
 }
 
 impl LineChart {
     /// A chart without lines.
     pub fn new(title: impl Into<String>, x_label: impl Into<String>, y_label: impl Into<String>) -> Self {
         let (title, x_label, y_label) = (title.into(), x_label.into(), y_label.into());
-        Self { title, x_label, y_label, series: Vec::new(), dots: true }
+        Self { title, x_label, y_label, series: Vec::new(), dots: true, logarithmic: false }
     }
 
     /// The chart with lines alone: points are so many that dots would hide them.
     pub fn without_dots(self) -> Self {
         Self { dots: false, ..self }
+    }
+
+    /// The chart with a logarithmic x axis: points at or left of 0 are left out.
+    pub fn with_logarithmic_x(self) -> Self {
+        Self { logarithmic: true, ..self }
     }
 
     /// The chart with one more line.
@@ -104,6 +110,22 @@ impl LineChart {
 
     /// The chart as an SVG document.
     pub fn svg(&self) -> String {
+        match self.logarithmic {
+            true => self.by_logarithms().drawn(),
+            false => self.drawn(),
+        }
+    }
+
+    /// The chart with the decimal logarithms of its places on the x axis.
+    fn by_logarithms(&self) -> Self {
+        let mut chart = self.clone();
+        let points = chart.series.iter_mut().flat_map(|series| &mut series.points);
+        // The logarithm of 0 is left out as what no axis can show.
+        points.for_each(|point| point.x = point.x.log10());
+        chart
+    }
+
+    fn drawn(&self) -> String {
         let all = || self.series.iter().flat_map(|s| &s.points);
         let points = || all().filter(|p| p.is_shown());
         let heights = points().flat_map(|p| {
@@ -111,6 +133,7 @@ impl LineChart {
             [p.y, low, high]
         });
         let x = Scale::new(points().map(|p| p.x), TICKS, (LEFT, LEFT + PLOT_WIDTH));
+        let x = if self.logarithmic { x.of_logarithms() } else { x };
         let y = Scale::new(heights, TICKS, (TOP + PLOT_HEIGHT, TOP));
         let height = legend_end(self.series.len()).max(TOP + PLOT_HEIGHT + BOTTOM);
         let mut drawing = Drawing::new(LEFT + PLOT_WIDTH + self.legend_width(), height);
@@ -257,6 +280,18 @@ mod tests {
         // Each line and, in the order of the lines, its entry in the legend.
         assert_eq!((looks.len(), &looks[..20]), (40, &looks[20..]));
         assert_eq!(looks.into_iter().collect::<std::collections::BTreeSet<_>>().len(), 20);
+    }
+
+    /// A decade takes as much of a logarithmic axis wherever it is, and its ends have the labels of powers of ten.
+    #[test]
+    fn a_logarithmic_axis_is_even_in_its_decades() {
+        let points = [(0.0, 9.0), (1e-5, 0.0), (1e-3, 2.0), (0.1, 10.0)].map(Point::from).to_vec();
+        let chart = LineChart::new("t", "x", "y").with(Series::new("a", points)).with_logarithmic_x();
+        let text = chart.svg();
+        assert!(text.contains(r#"points="84.0,384.0 364.0,316.0 644.0,44.0""#), "{text}");
+        for label in [">1e-5<", ">1e-3<", ">1e-1<", "1 value left out"] {
+            assert!(text.contains(label), "{label}: {text}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::ablation::{Row, Summary};
 use super::compared::{Compared, column};
 
 /// Measures that come first, in this order; others follow.
-const FIRST: [&str; 4] = [PARAMETERS, "ppl", "accuracy", "loss"];
+const FIRST: [&str; 3] = ["ppl", "accuracy", "loss"];
 /// A count, the same with every seed: the trained values of a run.
 pub const PARAMETERS: &str = "parameters";
 
@@ -17,14 +17,17 @@ const OF_PROTOCOLS: &str = "\n\
 
 /// Medians with mean and interval over seeds, and beside them what is published.
 pub fn markdown(summary: &Summary) -> String {
-    let measures = columns(summary.rows.iter().flat_map(|row| row.measures.keys().chain(&row.columns)));
-    let scores = columns(summary.rows.iter().flat_map(|row| row.published.scores.keys()));
+    let first = summary.compared.name();
+    let measures =
+        columns(first, summary.rows.iter().flat_map(|row| row.measures.keys().chain(&row.columns)));
+    let scores = columns(first, summary.rows.iter().flat_map(|row| row.published.scores.keys()));
+    let fractions: BTreeSet<&String> = summary.rows.iter().flat_map(|row| &row.fractions).collect();
     let mut text = format!("# {}\n\n{}\n\n", summary.name, introduction(summary));
     let heads =
         |names: &mut dyn Iterator<Item = String>| names.map(|name| format!(" {name} |")).collect::<String>();
     text.push_str(&format!(
         "| cell | seeds |{} published row |{}\n",
-        heads(&mut measures.iter().map(|name| column(name).0)),
+        heads(&mut measures.iter().map(|name| column(name, &fractions).0)),
         heads(&mut scores.iter().map(|name| name.to_string()))
     ));
     text.push_str(&format!(
@@ -33,28 +36,37 @@ pub fn markdown(summary: &Summary) -> String {
         "---|".repeat(scores.len())
     ));
     for row in &summary.rows {
-        text.push_str(&line(row, &measures, &scores));
+        text.push_str(&line(row, &measures, &scores, &fractions));
     }
     text
 }
 
 fn introduction(summary: &Summary) -> String {
-    let of_runs = match summary.compared {
+    let of_runs = match &summary.compared {
         Compared::Perplexity => {
-            "The last evaluation of each run, of its own objective, or the best of a run that fine-tunes: median over seeds, with mean and 95 %\n\
+            "The last evaluation of each run, of its own objective, or the best of weights that are averaged in stages: median over seeds, with mean and 95 %\n\
              confidence interval.\n\
              Losses of different objectives, shares of targets or kinds of spans cannot be compared with each other."
+                .to_string()
         }
         Compared::Accuracy => {
             "The last evaluation of each run: median over seeds, with mean and 95 % confidence interval. Higher is better.\n\
              What is published stands in the last columns."
+                .to_string()
+        }
+        Compared::Metric { name, .. } => {
+            let [better, _] = summary.compared.sides();
+            format!(
+                "The best evaluation of each run, by {name}, of which {better} is better, and the scores of the model that it keeps: median over seeds, with mean\n\
+                 and 95 % confidence interval. The best of several evaluations is so by luck too."
+            )
         }
     };
     let by_protocols = summary.rows.iter().any(|row| !row.columns.is_empty());
-    of_runs.to_string() + if by_protocols { OF_PROTOCOLS } else { "" }
+    of_runs + if by_protocols { OF_PROTOCOLS } else { "" }
 }
 
-fn line(row: &Row, measures: &[&str], scores: &[&str]) -> String {
+fn line(row: &Row, measures: &[&str], scores: &[&str], fractions: &BTreeSet<&String>) -> String {
     let cell = |text: Option<String>| format!(" {} |", text.unwrap_or("–".into()));
     let seeds = row.measures.values().map(|interval| interval.count).max().unwrap_or(0);
     let shown = |name: &str| {
@@ -62,7 +74,7 @@ fn line(row: &Row, measures: &[&str], scores: &[&str]) -> String {
         match name {
             PARAMETERS => Some(format!("{:.0}", found.median)),
             _ => {
-                let text = found.scaled(column(name).1).text_with_median();
+                let text = found.scaled(column(name, fractions).1).text_with_median();
                 let few = found.count < seeds;
                 Some(if few { format!("{text}, {} of {seeds}", found.count) } else { text })
             }
@@ -80,11 +92,13 @@ fn line(row: &Row, measures: &[&str], scores: &[&str]) -> String {
     )
 }
 
-/// Different names, known ones first.
-fn columns<'a>(names: impl Iterator<Item = &'a String>) -> Vec<&'a str> {
+/// Different names: the counts of parameters, what cells are compared by, other known ones, the rest.
+fn columns<'a>(compared: &'a str, names: impl Iterator<Item = &'a String>) -> Vec<&'a str> {
     let all: BTreeSet<&str> = names.map(String::as_str).collect();
-    let first = FIRST.into_iter().filter(|name| all.contains(name));
-    let rest = all.iter().copied().filter(|name| !FIRST.contains(name));
+    let mut known = vec![PARAMETERS, compared];
+    known.extend(FIRST.iter().filter(|name| **name != compared));
+    let first = known.iter().copied().filter(|name| all.contains(name));
+    let rest = all.iter().copied().filter(|name| !known.contains(name));
     first.chain(rest).collect()
 }
 
@@ -112,6 +126,7 @@ mod tests {
                 ..Default::default()
             },
             columns: BTreeSet::new(),
+            fractions: BTreeSet::new(),
             values: by_seed(&|v| v).into_iter().map(|(seed, v)| (seed, [(8, v)].into())).collect(),
             measures: by_seed(&|v| v).into_iter().map(measure).collect(),
         }

@@ -200,6 +200,8 @@ pub(super) struct Scale {
     high: f64,
     pixels: (f64, f64),
     step: f64,
+    /// Whether values are decimal logarithms of what labels say.
+    logarithms: bool,
 }
 
 impl Scale {
@@ -216,7 +218,13 @@ impl Scale {
             (true, false) => (low, high),
         };
         let step = nice_step((high - low) / ticks.max(1) as f64);
-        Self { low: (low / step).floor() * step, high: (high / step).ceil() * step, pixels, step }
+        let (low, high) = ((low / step).floor() * step, (high / step).ceil() * step);
+        Self { low, high, pixels, step, logarithms: false }
+    }
+
+    /// The same where values are decimal logarithms: labels are the powers of ten.
+    pub(super) fn of_logarithms(self) -> Self {
+        Self { logarithms: true, ..self }
     }
 
     /// The pixel of a value.
@@ -234,7 +242,11 @@ impl Scale {
                 let value = self.low + i as f64 * self.step;
                 // A sum of steps may miss zero by a rounding error.
                 let value = if value.abs() < self.step * 1e-9 { 0.0 } else { value };
-                (value, tick_label(value, decimals))
+                let label = match self.logarithms {
+                    true => power_label(value, decimals),
+                    false => tick_label(value, decimals),
+                };
+                (value, label)
             })
             .collect()
     }
@@ -259,6 +271,11 @@ fn tick_label(value: f64, decimals: usize) -> String {
         out.push(digit);
     }
     out + rest
+}
+
+/// Ten to the power `exponent`, which has `decimals` digits after the point, to as many digits.
+fn power_label(exponent: f64, decimals: usize) -> String {
+    format!("{:.decimals$e}", 10f64.powf(exponent))
 }
 
 /// The nearest of 1, 2, 5 times a power of ten that is not below `rough`.

@@ -53,7 +53,7 @@ pub fn draw(frame: &mut Frame, runs: &[RunView], screen: &Screen, now: f64) {
     frame.render_widget(Line::from(name).style(Modifier::BOLD), title);
     // A table that does not fit shows the rows up to the selected one.
     let mut place = TableState::new().with_selected(screen.selected);
-    frame.render_stateful_widget(summary(runs, screen, now), head, &mut place);
+    frame.render_stateful_widget(summary(runs, screen, now, area.width), head, &mut place);
     if area.height >= WITH_CURVES {
         draw_curves(frame, runs, screen, curves);
     }
@@ -68,7 +68,38 @@ fn colour(i: usize) -> Style {
     Style::new().fg(COLOURS[i % COLOURS.len()])
 }
 
-fn summary<'a>(runs: &'a [RunView], screen: &Screen, now: f64) -> Table<'a> {
+/// The names of columns, in their order, and of those that go first where a terminal is narrow.
+const COLUMNS: [&str; 8] =
+    ["    run", "state", "step", "loss", "a second", "evaluation", "checkpoint", "reported"];
+const LEFT_OUT_FIRST: [usize; 4] = [7, 6, 4, 1];
+
+/// The columns for which there is room, so that no number is cut.
+fn columns(widths: [u16; 8], room: u16) -> Vec<usize> {
+    let mut shown: Vec<usize> = (0..widths.len()).collect();
+    for column in LEFT_OUT_FIRST {
+        // A space between two.
+        if shown.iter().map(|&i| widths[i] + 1).sum::<u16>() <= room + 1 {
+            break;
+        }
+        shown.retain(|&i| i != column);
+    }
+    shown
+}
+
+/// What evaluations are chosen by, where that is one metric for all runs.
+fn evaluation(runs: &[RunView]) -> &str {
+    let name = runs.first().and_then(RunView::metric);
+    name.filter(|name| runs.iter().all(|run| run.metric() == Some(*name))).unwrap_or(COLUMNS[5])
+}
+
+/// A line for each run, `room` columns wide.
+fn summary<'a>(runs: &'a [RunView], screen: &Screen, now: f64, room: u16) -> Table<'a> {
+    let longest = runs.iter().map(|run| run.name.chars().count()).max().unwrap_or(0).clamp(3, 30) as u16 + 4;
+    let mut head = COLUMNS;
+    head[5] = evaluation(runs);
+    let widths = [longest, 8, 14, 8, 9, head[5].chars().count().clamp(10, 20) as u16, 10, 12];
+    let shown = columns(widths, room);
+
     let number = |value: Option<f64>| value.map_or("-".into(), short);
     let row = |(i, run): (usize, &'a RunView)| {
         let mark = if i == screen.selected && runs.len() > 1 { "> " } else { "  " };
@@ -84,13 +115,12 @@ fn summary<'a>(runs: &'a [RunView], screen: &Screen, now: f64) -> Table<'a> {
             run.checkpoints.last().map_or("-".into(), u64::to_string).into(),
             reported.into(),
         ];
-        Row::new(cells)
+        let cells = cells.into_iter().enumerate().filter(|(i, _)| shown.contains(i));
+        Row::new(cells.map(|(_, cell)| cell))
     };
-    let longest = runs.iter().map(|run| run.name.chars().count()).max().unwrap_or(0).clamp(3, 30) as u16 + 4;
-    let widths = [longest, 8, 14, 8, 9, 10, 10, 12].map(Constraint::Length);
-    let head = ["    run", "state", "step", "loss", "a second", "evaluation", "checkpoint", "reported"];
-    Table::new(runs.iter().enumerate().map(row), widths)
-        .header(Row::new(head).style(Modifier::DIM))
+    let rows: Vec<Row> = runs.iter().enumerate().map(row).collect();
+    Table::new(rows, shown.iter().map(|&i| Constraint::Length(widths[i])))
+        .header(Row::new(shown.iter().map(|&i| head[i])).style(Modifier::DIM))
         .column_spacing(1)
 }
 

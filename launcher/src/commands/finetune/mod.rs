@@ -2,6 +2,7 @@
 
 mod collapse;
 mod predict;
+mod task_run;
 mod train;
 
 use std::ops::ControlFlow::{self, Break, Continue};
@@ -9,21 +10,22 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use segue_collectives::Communicator;
-use segue_configs::{Config, Loaded, check_unique};
+use segue_configs::{Config, Loaded};
 use segue_engine::checkpoint::CHECKPOINTS;
 use segue_language::ModelFolder;
 use segue_task::{TaskFolder, answering_layers};
-use segue_tasks::{Kind, TaskConfig, TaskData, TaskSplits};
-use segue_tokenizer::Tokenizer;
-use serde_json::{Value, json};
+use segue_tasks::TaskConfig;
+use serde_json::Value;
 
-use super::{Keys, check_set, print_config};
-use crate::failure::{BAD_CONFIG, Failure, NO_INPUT, USAGE, text_of};
+use self::task_run::open_tasks;
+pub use self::task_run::{LEARNT_AND_SCORED, TaskRun};
+use super::{Keys, at_least_one, check_set, dry_run, print_config};
+use crate::failure::{Failure, NO_INPUT, USAGE, text_of};
 use crate::output::Output;
 use crate::recipes;
 
 /// Arguments of `segue finetune`.
-#[derive(Args)]
+#[derive(Args, Default)]
 #[command(after_help = "\
     Tasks are listed in docs/book/src/reference/keys-task.md, the files they are read from in \
     docs/book/src/formats/tasks.md. The same command goes on where a killed run stopped. SIGUSR1, SIGTERM or Ctrl-C \
@@ -62,6 +64,12 @@ pub struct FinetuneArgs {
     /// Print the merged configuration, with the origin of each value, and exit; `changed`: only what a recipe, the command line or a model's folder sets.
     #[arg(long, value_name = "WHICH", num_args = 0..=1, require_equals = true, default_missing_value = "all")]
     print_config: Option<Keys>,
+    /// Print steps, parameters, bytes per rank and operations of the run, and exit. Reads the tasks, and makes no weights.
+    #[arg(long, conflicts_with = "predict")]
+    dry_run: bool,
+    /// Number of ranks to assume in a dry run [default: those of this job].
+    #[arg(long, requires = "dry_run", value_parser = at_least_one)]
+    ranks: Option<usize>,
     /// Predict and score with trained models, instead of training.
     #[arg(long, requires = "output")]
     predict: bool,
@@ -93,19 +101,39 @@ pub fn run(args: FinetuneArgs, json: bool, comm: &dyn Communicator, out: &Output
     match &args.output {
         Some(output) if args.predict => {
             let model = TaskFolder::open(&segue_families::MODELS, first)?;
-            match prepare(load(&args, first, &model.folder)?, &args, json, comm)? {
+            match prepare(load(&args, first, &model.folder, false)?, &args, json, comm)? {
                 Break(printed) => Ok(printed),
                 Continue(config) => predict::run(&args, config, model, output, comm, out),
             }
         }
         _ => {
             let model = ModelFolder::open(&segue_families::MODELS, first)?;
-            match prepare(load(&args, first, &model)?, &args, json, comm)? {
+            let trains = args.print_config.is_none() && !args.dry_run;
+            match prepare(load(&args, first, &model, trains)?, &args, json, comm)? {
                 Break(printed) => Ok(printed),
+                Continue(config) if args.dry_run => {
+                    let model =
+                        Some(model).filter(|_| config.train.init_from == text_of(first).unwrap_or_default());
+                    let run = TaskRun::open(config, model, LEARNT_AND_SCORED, &|line| out.line(line))?;
+                    dry_run::of_task(&run, args.ranks.unwrap_or(comm.world_size()), out)
+                }
                 Continue(config) => train::run(&args, config, model, comm, out),
             }
         }
     }
+}
+
+/// What fine-tuning the model of `model` reads, with the model: for steps that leave no run.
+pub fn configure(
+    model: &Path,
+    config: Option<&Path>,
+    overrides: &[String],
+) -> Result<(Config, ModelFolder), Failure> {
+    let config = config.map(Path::to_path_buf);
+    let args = FinetuneArgs { config, overrides: overrides.to_vec(), ..FinetuneArgs::default() };
+    let first = one_run(model, "--model ")?;
+    let folder = ModelFolder::open(&segue_families::MODELS, &first)?;
+    Ok((load(&args, &first, &folder, false)?.config, folder))
 }
 
 /// Prints the configuration where that is all that was asked for, else gives it.
@@ -122,15 +150,18 @@ fn prepare(
 }
 
 /// Layers of the configuration: what fine-tuning takes for granted, or the run the model is from where it was
-/// fine-tuned; the model of `folder`, which `first` names; recipe; arguments.
-fn load(args: &FinetuneArgs, first: &Path, folder: &ModelFolder) -> Result<Loaded, Failure> {
+/// fine-tuned; the model of `folder`, which `first` names; recipe; arguments. `leaves_run`: whether it needs a run folder.
+fn load(
+    args: &FinetuneArgs,
+    first: &Path,
+    folder: &ModelFolder,
+    leaves_run: bool,
+) -> Result<Loaded, Failure> {
     let mut base = vec![(segue_configs::finetuning_defaults(), "fine-tuning".to_string())];
     if args.predict {
         base.extend(answering_layers(folder, first));
     }
-    let mut model = folder.config.to_json();
-    model["model_type"] = json!(folder.config.model_type());
-    base.push((json!({ "model": model }), folder.path.join("config.json").display().to_string()));
+    base.push(segue_configs::model_layer(&folder.config, &folder.path));
     let mut overrides = vec![format!("train.init_from={}", text_of(first)?)];
     overrides.extend(args.task.iter().map(|task| format!("task.name={task}")));
     if let Some(data) = &args.data {
@@ -143,14 +174,25 @@ fn load(args: &FinetuneArgs, first: &Path, folder: &ModelFolder) -> Result<Loade
     let needed = [
         ("task.name", loaded.config.task.name.is_empty(), "--task NAME"),
         ("task.data", loaded.config.own::<TaskConfig>().data.is_empty(), "--data FOLDER"),
-        (
-            "run.dir",
-            loaded.config.run.dir.is_empty() && !args.predict && args.print_config.is_none(),
-            "run.dir=FOLDER",
-        ),
+        ("run.dir", leaves_run && loaded.config.run.dir.is_empty(), "run.dir=FOLDER"),
     ];
     check_set(&needed)?;
+    refuse_file(Path::new(&loaded.config.own::<TaskConfig>().data))?;
     Ok(loaded)
+}
+
+/// Refuses a file in the place of the folder with the files of a task.
+fn refuse_file(data: &Path) -> Result<(), Failure> {
+    if !data.is_file() {
+        return Ok(());
+    }
+    let message = format!("task.data is {}, a file, and a task is read from a folder", data.display());
+    let folder = data.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let hint = format!(
+        "give the folder, `--data {}`, with files of the names that the task has (docs/book/src/formats/tasks.md), such as train.tsv",
+        folder.display()
+    );
+    Err(Failure::new(NO_INPUT, format!("{message}\nhint: {hint}")))
 }
 
 /// The runs of a folder that holds one for each of several seeds; of any other, none.
@@ -187,49 +229,18 @@ pub fn one_run(path: &Path, option: &str) -> Result<PathBuf, Failure> {
     Err(Failure::new(USAGE, message))
 }
 
-/// Reads the tasks that the configuration names.
-fn open_tasks(
-    config: &Config,
-    tokenizer: &Tokenizer,
-    splits: TaskSplits,
-    out: &Output,
-) -> Result<Vec<TaskData>, Failure> {
-    let mut tasks = Vec::new();
-    let names = || config.task.name.split(',').map(str::trim);
-    check_unique("task.name", names().map(String::from)).map_err(|why| Failure::new(BAD_CONFIG, why))?;
-    for name in names() {
-        let mut own = config.clone();
-        own.task.name = name.into();
-        let data = TaskData::open(&own, tokenizer, splits)?;
-        if let Some(columns) = &data.columns {
-            out.line(&format!("{name}: {columns}"));
-        }
-        if data.train.is_none() && data.dev.is_empty() && data.test.is_empty() {
-            let message =
-                format!("there is nothing to answer for `{name}` in {}", own.own::<TaskConfig>().data);
-            let hint = "docs/book/src/formats/tasks.md lists the files that each task is read from";
-            return Err(Failure::new(NO_INPUT, format!("{message}\nhint: {hint}")));
-        }
-        for split in data.train.iter().chain(&data.dev).chain(&data.test) {
-            out.line(&format!("{name}: {}: {}", split.name, split.describe()));
-            split.skipped.notes.iter().for_each(|note| out.line(&format!("  {note}")));
-            if split.skipped.count > 0 {
-                let count = split.skipped.count;
-                // What is asked is answered wherever it can be read.
-                let what = match split.name.as_str() {
-                    "train" => format!("skipped {count}"),
-                    _ => format!("{count} not scored"),
-                };
-                out.line(&format!("warning: {name}: {}: {what}:", split.name));
-                split.skipped.first.iter().for_each(|what| out.line(&format!("  {what}")));
-            }
-        }
-        tasks.push(data);
-        if tasks.len() > 1 && tasks.iter().any(|data| data.kind == Kind::Ranking) {
-            let message = "`ranking` cannot share an encoder with other tasks: documents are ranked by \
-                words alone\nhint: fine-tune it in a run of its own";
-            return Err(Failure::new(BAD_CONFIG, message));
-        }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_a_task_is_not_its_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("lines.tsv");
+        std::fs::write(&file, "").unwrap();
+        refuse_file(dir.path()).unwrap();
+        let refused = refuse_file(&file).unwrap_err();
+        assert_eq!(refused.code, NO_INPUT);
+        assert!(refused.hint.unwrap().contains(&format!("`--data {}`", dir.path().display())));
     }
-    Ok(tasks)
 }

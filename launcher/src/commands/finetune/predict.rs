@@ -64,7 +64,9 @@ pub fn run(
     }
     let tokenizer = folder.folder.tokenizer()?;
     let test = !args.all_checkpoints;
-    let tasks = open_tasks(&config, &tokenizer, TaskSplits { train: false, dev: true, test }, out)?;
+    let tasks = open_tasks(&config, &tokenizer, TaskSplits { train: false, dev: true, test }, &|line| {
+        out.line(line)
+    })?;
     libtorch::keep_freed_memory();
     let compute = folder.folder.compute;
     let first = Answering { head, tokenizer: tokenizer.fingerprint(), compute };
@@ -191,7 +193,8 @@ fn answer_split(
     out: &Output,
 ) -> Result<SplitScores, Failure> {
     let data = &tasks[number];
-    let bar = out.progress(0, Unit::Steps, &format!("{} {}", data.name, split.name));
+    let groups = split.examples.len().div_ceil(config.train.micro_batch) as u64;
+    let bar = out.progress(groups, Unit::Steps, &format!("{} {}", data.name, split.name));
     let mut of_models = Vec::new();
     for model in models {
         let head = model.heads().iter().position(|head| head.task == data.name).unwrap_or(0);

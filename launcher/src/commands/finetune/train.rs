@@ -6,13 +6,13 @@ use segue_engine::Outcome;
 use segue_kernels::Compute;
 use segue_language::ModelFolder;
 use segue_report::Interval;
-use segue_task::{Circumstances, Finetuning, SplitScores, TaskFolder, beats, resolve_schedule};
+use segue_task::{Finetuning, SplitScores, TaskFolder, beats};
 use segue_tasks::{TaskConfig, TaskSplits};
 use serde_json::{Value, json};
 
 use super::collapse::warn_of_collapse;
 use super::predict::answer_splits;
-use super::{FinetuneArgs, open_tasks};
+use super::{FinetuneArgs, TaskRun};
 use crate::failure::{Failure, PREEMPTED, USAGE};
 use crate::folder::ResultFolder;
 use crate::output::Output;
@@ -22,7 +22,7 @@ use crate::training::{Place, Training, check_run_dir, early_end};
 /// Trains with one seed or with several, from the model that is `named` on the command line.
 pub fn run(
     args: &FinetuneArgs,
-    mut config: Config,
+    config: Config,
     named: ModelFolder,
     comm: &dyn Communicator,
     out: &Output,
@@ -36,39 +36,18 @@ pub fn run(
     let place = Place::find(&config, comm)?;
     let begins_as_named =
         args.models.first().is_some_and(|model| *model == Path::new(&config.train.init_from));
-    let folder = match begins_as_named {
-        true => named,
-        // An override says otherwise.
-        false => ModelFolder::open(&segue_families::MODELS, Path::new(&config.train.init_from))?,
-    };
-    folder.notes.iter().for_each(|note| out.line(note));
-    let tokenizer = folder.tokenizer()?;
-    config.model.fit_vocabulary(tokenizer.vocab_size(), None)?;
+    let splits = TaskSplits { train: true, dev: true, test: true };
+    // An override may name another model.
+    let named = begins_as_named.then_some(named);
+    let run = TaskRun::open(config, named, splits, &|line| out.line(line))?;
+    let mut config = run.config.clone();
     let base = config.run.dir.clone();
-    let tasks = open_tasks(&config, &tokenizer, TaskSplits { train: true, dev: true, test: true }, out)?;
-    resolve_schedule(&mut config, &tasks)?;
-    for data in &tasks {
-        let examples = data.train.as_ref().map_or(0, |split| split.examples.len());
-        if examples < config.train.lanes {
-            out.line(&format!(
-                "{}: train.lanes is {}, and a pass has {}: each step takes all of them",
-                data.name,
-                config.train.lanes,
-                counted(examples, "example")
-            ));
-        }
-    }
     let on = match place.compute() {
         Compute::CPU => format!("{} each, CPU", counted(config.train.threads, "thread")),
         _ => "GPU".to_string(),
     };
     let hardware = format!("{}, {on}", counted(comm.world_size(), "rank"));
-    let job = Finetuning {
-        tasks: &tasks,
-        folder: Some(&folder),
-        tokenizer: &tokenizer,
-        circumstances: Circumstances { hardware },
-    };
+    let job = run.job(hardware);
     let training = Training::begin(place, &config, &job, comm, out)?;
     let runs = Runs { job, training, comm, out };
     if args.seeds.is_empty() {
@@ -109,6 +88,8 @@ struct Runs<'a> {
 /// One training and what came of it.
 struct Trained {
     run: String,
+    /// Steps of the whole run.
+    steps: u64,
     outcome: Outcome,
     scores: Vec<SplitScores>,
 }
@@ -117,7 +98,7 @@ impl Trained {
     fn json(&self) -> Value {
         let Outcome { step, loss, best, preempted, stopped_early, .. } = &self.outcome;
         json!({
-            "run": self.run, "step": step, "loss": loss, "preempted": preempted, "stopped_early": stopped_early.is_some(),
+            "run": self.run, "step": step, "steps": self.steps, "loss": loss, "preempted": preempted, "stopped_early": stopped_early.is_some(),
             "best_step": best.map(|(step, _)| step), "best": best.map(|(_, value)| value),
             "scores": self.scores,
             "exit_code": if *preempted { PREEMPTED } else { 0 },
@@ -130,7 +111,8 @@ impl Runs<'_> {
     fn train(&self, config: &Config) -> Result<Trained, Failure> {
         let run = Path::new(&config.run.dir);
         let outcome = self.training.train(config, &self.job)?;
-        let mut trained = Trained { run: config.run.dir.clone(), outcome, scores: Vec::new() };
+        let mut trained =
+            Trained { run: config.run.dir.clone(), steps: config.train.steps, outcome, scores: Vec::new() };
         if trained.outcome.preempted {
             let step = trained.outcome.step;
             self.out.line(&format!(
@@ -157,7 +139,8 @@ impl Runs<'_> {
                 "warning: no evaluation gave a number to choose by, so that the last checkpoint answers",
             );
         }
-        if let Some(why) = early_end(&trained.outcome, "task.patience") {
+        if let Some(why) = early_end(&trained.outcome, "task.patience", config.own::<TaskConfig>().min_delta)
+        {
             self.out.line(&why);
         }
         self.out.line(&format!("best step is {}; all files are in {}", best_step(&trained), run.display()));

@@ -1,15 +1,19 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use segue_configs::Config;
+use segue_configs::{Config, RecipeReader};
 use segue_dataloader::sections::{DataConfig, DataOrder, ObjectiveConfig, ObjectiveKind};
 use segue_dataloader::{Batch, LaneCursor, Lanes, PairLanes, PairOptions, Pairs, RecordLanes, Split};
-use segue_language::{Sources, open_lanes};
+use segue_language::{ModelFolder, Sources, open_lanes};
 use segue_publish::read_regular_text;
 use segue_report::MaskChart;
+use segue_tasks::TaskSplits;
 use segue_tokenizer::Tokenizer;
 use serde_json::{Value, json};
 
+use super::task_batch::{self, piece};
+use crate::commands::at_least_one;
+use crate::commands::finetune::TaskRun;
 use crate::failure::{BAD_CONFIG, BAD_DATA, Failure, USAGE};
 use crate::folder::{Force, ResultFolder};
 use crate::output::{Output, Unit};
@@ -23,10 +27,11 @@ const PRINTED_MASK: usize = 64;
 #[command(after_help = "Examples:\n  \
     segue inspect batch --run runs/xlnet --step 1200 --lane 3 --svg mask.svg\n  \
     segue inspect batch --config xlnet.toml data.corpus=corpora/wiki \\\n      \
-    train.segment=64 model.reuse_len=32")]
+    train.segment=64 model.reuse_len=32\n  \
+    segue inspect batch --run runs/sst2 --step 3 --examples 4")]
 pub struct BatchArgs {
     /// Run folder whose data and configuration to use.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["config", "overrides"])]
+    #[arg(long, value_name = "DIR", conflicts_with = "config")]
     run: Option<PathBuf>,
     /// Recipe, a TOML file, or the name of one that comes with the program (`segue recipes`).
     #[arg(long, value_name = "FILE|NAME", value_parser = recipes::parser())]
@@ -34,31 +39,42 @@ pub struct BatchArgs {
     /// Step of the run, from 1.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     step: u64,
-    /// Lane of the run, from 0.
+    /// Lane of the run, from 0; of a task the first example that is shown.
     #[arg(long, default_value_t = 0)]
     lane: usize,
+    /// Number of examples of a task to show.
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = at_least_one)]
+    examples: usize,
     /// File to draw the attention masks to, an SVG: rows see columns.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     #[command(flatten)]
     force: Force,
-    /// Overrides of the recipe, by dotted name.
+    /// Overrides of the recipe or of the run, by dotted name.
     #[arg(value_name = "KEY=VALUE")]
     overrides: Vec<String>,
 }
+
+/// What is learnt from alone.
+const ONLY_LEARNT: TaskSplits = TaskSplits { train: true, dev: false, test: false };
 
 /// Prints one lane's part of one step.
 pub fn run(args: &BatchArgs, out: &Output) -> Result<Value, Failure> {
     args.force.allow(args.svg.as_deref(), "--svg")?;
     let config = configuration(args)?;
-    if !config.task.name.is_empty() {
-        let message = "batches of texts for a task are not shown: this is of pre-training";
-        let hint = "hint: segue finetune --predict writes each answer beside its text";
-        return Err(Failure::new(USAGE, format!("{message}\n{hint}")));
-    }
     if args.lane >= config.train.lanes {
         let message = format!("lane {} does not exist: train.lanes = {}", args.lane, config.train.lanes);
         return Err(Failure::new(USAGE, message));
+    }
+    if !config.task.name.is_empty() {
+        if args.svg.is_some() {
+            let message = "--svg draws the attention mask of pre-training, and this batch is of a task";
+            return Err(Failure::new(USAGE, message));
+        }
+        // A run has a tokenizer of its own, wherever the model that it began with is.
+        let folder = args.run.as_deref().map(|run| ModelFolder::open(&segue_families::MODELS, run));
+        let run = TaskRun::open(config, folder.transpose()?, ONLY_LEARNT, &|_| ())?;
+        return task_batch::show(&run, args.step, args.lane, args.examples, out);
     }
     segue_language::language(&config.model)?;
     let data = config.own::<DataConfig>();
@@ -97,7 +113,8 @@ pub fn run(args: &BatchArgs, out: &Output) -> Result<Value, Failure> {
 
 fn configuration(args: &BatchArgs) -> Result<Config, Failure> {
     let Some(run) = &args.run else {
-        return Ok(segue_families::MODELS.load(args.config.as_deref(), &args.overrides)?.config);
+        let reader = RecipeReader::new(&segue_families::MODELS);
+        return Ok(reader.load(args.config.as_deref(), &args.overrides)?.config);
     };
     let path = run.join("config.json");
     let text = read_regular_text(&path).map_err(|e| Failure {
@@ -106,7 +123,7 @@ fn configuration(args: &BatchArgs) -> Result<Config, Failure> {
     })?;
     let value: Value = serde_json::from_str(&text)
         .map_err(|e| Failure::new(BAD_DATA, format!("{} is not JSON: {e}", path.display())))?;
-    Ok(segue_families::MODELS.from_json(&value, &path.display().to_string())?)
+    Ok(segue_families::MODELS.from_json_with(&value, &path.display().to_string(), &args.overrides)?)
 }
 
 /// What a lane read.
@@ -152,12 +169,6 @@ fn read(config: &Config, args: &BatchArgs, out: &Output) -> Result<Read, Failure
         begin = LaneCursor { epoch: after.epoch, ..LaneCursor::default() };
     }
     Ok(Read { batch, begin, corpus: sources.corpora()[0].dir().into(), tokenizer })
-}
-
-/// A token as the vocabulary has it, or its id.
-fn piece(tokenizer: Option<&Tokenizer>, id: i64) -> String {
-    let token = u32::try_from(id).ok().and_then(|id| tokenizer?.token(id));
-    token.unwrap_or_else(|| format!("#{id}"))
 }
 
 /// Prints inputs and what follows each.
@@ -304,4 +315,31 @@ fn merged(mut first: Value, second: Value) -> Value {
         fields.extend(more);
     }
     first
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: BatchArgs,
+    }
+
+    #[test]
+    fn a_run_is_looked_at_under_overrides() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = segue_families::MODELS.load(None, &["data.corpus=old".into()]).unwrap().config;
+        std::fs::write(dir.path().join("config.json"), config.to_json().to_string()).unwrap();
+        let run = dir.path().to_str().unwrap();
+        let corpus = |words: &[&str]| {
+            let args = Line::parse_from([&["batch", "--run", run], words].concat()).args;
+            configuration(&args).unwrap().own::<DataConfig>().corpus.clone()
+        };
+        assert_eq!([corpus(&[]), corpus(&["data.corpus=new"])], ["old", "new"]);
+        assert!(Line::try_parse_from(["batch", "--run", run, "--config", "tiny.toml"]).is_err());
+    }
 }

@@ -4,6 +4,7 @@ mod batch;
 mod batches;
 mod embeddings;
 mod run;
+mod task_batch;
 mod trace;
 
 use std::path::PathBuf;
@@ -14,6 +15,7 @@ use segue_configs::counted;
 use segue_convert::inspect;
 use serde_json::{Value, json};
 
+use crate::commands::dry_run::grouped;
 use crate::failure::Failure;
 use crate::output::Output;
 
@@ -31,7 +33,7 @@ pub struct InspectArgs {
 enum What {
     /// List the variables of a checkpoint of any format that `segue convert` reads.
     Checkpoint(CheckpointArgs),
-    /// Show the batch of a lane at a step: tokens, targets, order and attention masks.
+    /// Show the batch of a lane at a step: tokens, targets, order and attention masks; of a task its first examples.
     Batch(batch::BatchArgs),
     /// Write the batches of the first steps to a file, for other programs to train on.
     Batches(batches::BatchesArgs),
@@ -75,10 +77,14 @@ fn checkpoint(args: &CheckpointArgs, out: &Output) -> Result<Value, Failure> {
             variable.dtype, variable.bytes, variable.shape
         ));
     }
+    let dtypes: Vec<String> =
+        listing.dtypes.iter().map(|(dtype, count)| format!("{count} of {dtype}")).collect();
     out.line(&format!(
-        "{} of {} bytes in {} ({}), {}",
+        "{} ({}) of {} bytes, {} values without the optimizer's, in {} ({}), {}",
         counted(listing.variables.len(), "variable"),
-        listing.bytes,
+        dtypes.join(", "),
+        grouped(listing.bytes as u64),
+        grouped(listing.values as u64),
         listing.path.display(),
         listing.kind,
         counted(listing.files.len(), "file")

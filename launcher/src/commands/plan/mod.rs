@@ -8,11 +8,15 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use segue_collectives::Communicator;
-use segue_configs::{Config, Machine, Products, Shard, counted};
-use segue_cost::{Choices, Held, Plan};
+use segue_configs::{Config, Machine, Products, RecipeReader, Shard, counted};
+use segue_cost::{Choices, Held, Plan, Work, largest_micro_batch};
+use segue_kernels::TrainError;
+use segue_task::Pass;
+use segue_tasks::{TaskConfig, TaskData};
 use serde_json::{Value, json};
 
-use super::pretrain::key_of_a_task;
+use super::finetune::{LEARNT_AND_SCORED, TaskRun};
+use super::pretrain::refuse_nameless_task;
 use super::{PrecisionArg, at_least_one};
 use crate::failure::{BAD_CONFIG, Failure};
 use crate::folder::Force;
@@ -147,13 +151,8 @@ pub fn run(args: &PlanArgs, comm: &dyn Communicator, out: &Output) -> Result<Val
         THIS_HOST => measure::machine(comm, out)?,
         name => Machine::load(name)?,
     };
-    let mut config = segue_families::MODELS.load(args.config.as_deref(), &args.overrides)?.config;
-    if let Some(key) = key_of_a_task(&config) {
-        let message = format!("`segue plan` reckons pre-training, and task.{key} is of fine-tuning");
-        let hint = "hint: `segue finetune` tells its steps before the first one, and its speed after some";
-        return Err(Failure::new(BAD_CONFIG, format!("{message}\n{hint}")));
-    }
-    (segue_family::of(&config.model).fit)(&mut config)?;
+    let subject = Subject::open(args, out)?;
+    let config = &subject.config;
     let counts: Vec<usize> = match args.ranks.is_empty() {
         true => args.nodes.iter().map(|nodes| nodes * machine.ranks).collect(),
         false => args.ranks.clone(),
@@ -163,33 +162,91 @@ pub fn run(args: &PlanArgs, comm: &dyn Communicator, out: &Output) -> Result<Val
         false => counted(ranks, "rank"),
     };
     let rows: Vec<Row> =
-        counts.iter().map(|&ranks| row(args, &config, &machine, ranks, asked(ranks))).collect();
+        counts.iter().map(|&ranks| row(args, &subject, &machine, ranks, asked(ranks))).collect();
     // Where no row can be had, the first says why.
     if rows.iter().all(|row| row.outcome.is_err()) {
         let first = rows.into_iter().find_map(|row| row.outcome.err());
         return Err(first.unwrap_or_else(|| Failure::new(BAD_CONFIG, "there is nothing to plan")));
     }
-    for line in show::lines(&machine, args.products(&config), &rows) {
+    for line in show::lines(&machine, args.products(config), &rows) {
         out.line(&line);
     }
-    Ok(json!({
-        "machine": machine,
-        "plans": rows.iter().map(|row| to_json(row, &machine)).collect::<Vec<_>>(),
-    }))
+    let mut plans: Vec<Value> = rows.iter().map(|row| to_json(row, &machine)).collect();
+    if !subject.tasks.is_empty() {
+        out.line("tokens are positions, padding among them");
+        for (row, value) in rows.iter().zip(&mut plans) {
+            let Ok(plan) = &row.outcome else { continue };
+            let examples_per_s = plan.lanes as f64 / plan.step_s;
+            out.line(&format!("{}: {examples_per_s:.1} examples/s", row.asked));
+            value["examples_per_s"] = json!(examples_per_s);
+        }
+    }
+    Ok(json!({ "machine": machine, "plans": plans }))
 }
 
-fn row(args: &PlanArgs, config: &Config, machine: &Machine, ranks: usize, asked: String) -> Row {
+/// What is planned: pre-training, or a run on tasks.
+struct Subject {
+    config: Config,
+    /// The tasks; none of pre-training.
+    tasks: Vec<TaskData>,
+}
+
+impl Subject {
+    fn open(args: &PlanArgs, out: &Output) -> Result<Self, Failure> {
+        let reader = RecipeReader::new(&segue_families::MODELS);
+        let mut config = reader.load(args.config.as_deref(), &args.overrides)?.config;
+        if !config.task.name.is_empty() {
+            config.train.recompute |= args.recompute;
+            let TaskRun { config, tasks, .. } =
+                TaskRun::open(config, None, LEARNT_AND_SCORED, &|line| out.line(line))?;
+            return Ok(Self { config, tasks });
+        }
+        refuse_nameless_task(&config)?;
+        (segue_family::of(&config.model).fit)(&mut config)?;
+        Ok(Self { config, tasks: Vec::new() })
+    }
+
+    /// Its configuration with the lanes that are asked for; of a task also the steps that its passes then come to.
+    fn with_lanes(&self, args: &PlanArgs, ranks: usize) -> Result<Config, Failure> {
+        let mut config = self.config.clone();
+        if let Some(each) = args.lanes_per_rank {
+            config.train.lanes = each * ranks;
+            config.train.micro_batch = config.train.micro_batch.min(each);
+            if !self.tasks.is_empty() {
+                segue_task::resolve_schedule(&mut config, &self.tasks)?;
+            }
+        }
+        Ok(config)
+    }
+
+    fn is_adapted(&self) -> bool {
+        !self.tasks.is_empty() && self.config.own::<TaskConfig>().adapter_rank > 0
+    }
+
+    /// What `config`, one like its own, trains.
+    fn work(&self, config: &Config) -> Result<Work, TrainError> {
+        match self.tasks.is_empty() {
+            true => segue_family::work(config),
+            false => segue_task::work(config, &self.tasks, &Pass::first(config, &self.tasks)?),
+        }
+    }
+}
+
+fn row(args: &PlanArgs, subject: &Subject, machine: &Machine, ranks: usize, asked: String) -> Row {
+    let config = &subject.config;
     let choices = args.choices(config);
-    let outcome = fit(args, config, machine, ranks, &choices)
-        .and_then(|config| plan(&config, machine, ranks, &choices));
+    let plan = |config: &Config, ranks: usize| -> Result<Plan, Failure> {
+        Ok(Plan::new(config, &subject.work(config)?, machine, ranks, &choices)?)
+    };
+    let outcome = fit(args, subject, machine, ranks, &choices).and_then(|config| plan(&config, ranks));
     // The same micro-batch, so that it is the same work a rank.
     let same = |ranks: usize| {
         let plan_of = |micro_batch: usize| {
-            let mut config = with_lanes(args, config, ranks);
+            let mut config = subject.with_lanes(args, ranks).ok()?;
             config.train.micro_batch = micro_batch;
             // One rank may take any number of micro-steps.
             config.train.exact = config.train.exact && ranks > 1;
-            plan(&config, machine, ranks, &choices).ok()
+            plan(&config, ranks).ok()
         };
         plan_of(outcome.as_ref().ok()?.micro_batch)
     };
@@ -197,58 +254,39 @@ fn row(args: &PlanArgs, config: &Config, machine: &Machine, ranks: usize, asked:
     Row { asked, outcome, one_rank, one_node }
 }
 
-fn plan(config: &Config, machine: &Machine, ranks: usize, choices: &Choices) -> Result<Plan, Failure> {
-    Ok(Plan::new(config, &segue_family::work(config)?, machine, ranks, choices)?)
-}
-
-/// The configuration with the lanes that are asked for.
-fn with_lanes(args: &PlanArgs, config: &Config, ranks: usize) -> Config {
-    let mut config = config.clone();
-    if let Some(each) = args.lanes_per_rank {
-        config.train.lanes = each * ranks;
-        config.train.micro_batch = config.train.micro_batch.min(each);
-    }
-    config
-}
-
-/// The same with the micro-batch that is asked for.
+/// The configuration with the lanes and the micro-batch that are asked for.
 fn fit(
     args: &PlanArgs,
-    config: &Config,
+    subject: &Subject,
     machine: &Machine,
     ranks: usize,
     choices: &Choices,
 ) -> Result<Config, Failure> {
-    let mut config = with_lanes(args, config, ranks);
+    let mut config = subject.with_lanes(args, ranks)?;
     let Some(budget) = args.memory else { return Ok(config) };
     let bytes = match budget {
         Budget::Machine => machine.memory,
         Budget::Bytes(bytes) => bytes,
     };
-    config.train.micro_batch = segue_family::fitting_micro_batch(&config, ranks, choices, bytes)?
-        .ok_or_else(|| {
-            let least = least_held(&config, ranks, choices).map_or(String::new(), |held| {
-                format!(": the smallest micro-batch needs {:.2} GB", held / 1e9)
-            });
-            let what = format!(
-                "no micro-batch fits into {:.2} GB on {}{least}",
-                bytes / 1e9,
-                counted(ranks, "rank")
-            );
-            Failure::new(
-                BAD_CONFIG,
-                format!("{what}\nhint: try --recompute, --shard gradients, or more ranks"),
-            )
-        })?;
+    let held = |config: &Config| Held::new(config, &subject.work(config)?, ranks, choices);
+    config.train.micro_batch = largest_micro_batch(&config, ranks, bytes, held)?.ok_or_else(|| {
+        let least = least_held(&config, &held)
+            .map_or(String::new(), |held| format!(": the smallest micro-batch needs {:.2} GB", held / 1e9));
+        let what =
+            format!("no micro-batch fits into {:.2} GB on {}{least}", bytes / 1e9, counted(ranks, "rank"));
+        // Adapted weights cannot be made anew.
+        let recompute = if subject.is_adapted() { "" } else { "--recompute, " };
+        Failure::new(BAD_CONFIG, format!("{what}\nhint: try {recompute}--shard gradients, or more ranks"))
+    })?;
     Ok(config)
 }
 
 /// Bytes of the smallest micro-batch that the ranks can share.
-fn least_held(config: &Config, ranks: usize, choices: &Choices) -> Option<f64> {
+fn least_held(config: &Config, held: &dyn Fn(&Config) -> Result<Held, TrainError>) -> Option<f64> {
     let smallest = (1..=config.train.micro_batch).find_map(|micro_batch| {
         let mut config = config.clone();
         config.train.micro_batch = micro_batch;
-        Held::new(&config, &segue_family::work(&config).ok()?, ranks, choices).ok()
+        held(&config).ok()
     });
     smallest.map(|held| held.total())
 }

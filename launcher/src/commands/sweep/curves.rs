@@ -1,4 +1,4 @@
-//! How far cells were when: the best losses so far, over steps and over forward passes.
+//! How far cells were when: the best evaluations so far, over steps and over forward passes.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,7 +9,8 @@ use segue_report::{LineChart, Point, Series, csv_line};
 use serde_json::Value;
 
 use super::super::child::{evaluations_of, write_whole};
-use super::job::Job;
+use super::super::measure::Measure;
+use super::job::{Job, measure_of};
 use crate::failure::Failure;
 use crate::output::Output;
 
@@ -18,7 +19,7 @@ struct Course {
     label: String,
     /// Forward passes of a step to those of one with a single dropout sample.
     samples: u64,
-    /// Of each seed, the lowest loss of its evaluations up to a step.
+    /// Of each seed, the best value of its evaluations up to a step.
     seeds: BTreeMap<u64, BTreeMap<u64, f64>>,
 }
 
@@ -27,22 +28,22 @@ impl Course {
     fn means(&self) -> Vec<(u64, f64)> {
         let steps = self.seeds.values().next().into_iter().flat_map(|first| first.keys().copied());
         let mean = |step: u64| {
-            let losses: Option<Vec<f64>> = self.seeds.values().map(|seed| seed.get(&step).copied()).collect();
-            losses.map(|losses| (step, losses.iter().sum::<f64>() / losses.len() as f64))
+            let values: Option<Vec<f64>> = self.seeds.values().map(|seed| seed.get(&step).copied()).collect();
+            values.map(|values| (step, values.iter().sum::<f64>() / values.len() as f64))
         };
         steps.filter_map(mean).collect()
     }
 }
 
-/// The lowest loss of `evaluations`, rows of a run, up to each of their steps. Where an average of weights is kept, what is reported is
-/// the loss of that.
-fn best_so_far(evaluations: &[Value]) -> BTreeMap<u64, f64> {
-    let mut best = f64::INFINITY;
-    let lower = |row: &Value| {
-        best = best.min(row["loss"].as_f64()?);
-        Some((row["step"].as_u64()?, best))
+/// The best value of `evaluations`, rows of a run, up to each of their steps: the lowest loss, or the metric of a task. Where an average of weights is kept,
+/// what is reported is the loss of that.
+fn best_so_far(evaluations: &[Value], measure: &Measure) -> BTreeMap<u64, f64> {
+    let mut least = f64::INFINITY;
+    let best = |row: &Value| {
+        least = least.min(measure.cost(measure.of_row(row).filter(|value| !value.is_nan())?));
+        Some((row["step"].as_u64()?, measure.cost(least)))
     };
-    evaluations.iter().filter_map(lower).collect()
+    evaluations.iter().filter_map(best).collect()
 }
 
 /// Writes `curves.csv`, `by-step.svg` and `by-pass.svg` of what is there. Records outlive run folders: runs without one are left out.
@@ -53,7 +54,7 @@ pub fn write(sweep: &Sweep, jobs: &[Job], output: &Path, out: &Output) -> Result
         for job in jobs.iter().filter(|job| job.cell == number && job.values().is_some()) {
             course.samples = sweep.config_of(cell, job.seed)?.own::<ObjectiveConfig>().samples as u64;
             match evaluations_of(&job.run) {
-                Ok(rows) => _ = course.seeds.insert(job.seed, best_so_far(&rows)),
+                Ok(rows) => _ = course.seeds.insert(job.seed, best_so_far(&rows, job.measure())),
                 Err(failure) => {
                     out.line(&format!("{}: left out of the curves: {}", job.name(), failure.message));
                 }
@@ -61,21 +62,29 @@ pub fn write(sweep: &Sweep, jobs: &[Job], output: &Path, out: &Output) -> Result
         }
         courses.push(course);
     }
+    let measure = measure_of(jobs);
+    let chart = |axis, of_step: fn(&Course) -> u64| {
+        let empty = LineChart::new(&sweep.name, axis, format!("best {} so far", evaluated(measure)));
+        chart(empty, &courses, of_step).svg()
+    };
     for (name, text) in [
-        ("curves.csv", csv(&courses)),
-        ("by-step.svg", chart(&sweep.name, "step", &courses, |_| 1).svg()),
-        (
-            "by-pass.svg",
-            chart(&sweep.name, "forward passes of a batch", &courses, |course| course.samples).svg(),
-        ),
+        ("curves.csv", csv(&courses, measure.name())),
+        ("by-step.svg", chart("step", |_| 1)),
+        ("by-pass.svg", chart("forward passes of a batch", |course| course.samples)),
     ] {
         write_whole(&output.join(name), &text)?;
     }
     Ok(())
 }
 
-fn csv(courses: &[Course]) -> String {
-    let mut text = csv_line(["cell", "seed", "step", "passes", "best_loss"]);
+/// A measure in words.
+fn evaluated(measure: &Measure) -> String {
+    measure.of_task().map_or("validation loss".into(), |metric| metric.name.clone())
+}
+
+/// `measure`: the name of what is best so far.
+fn csv(courses: &[Course], measure: &str) -> String {
+    let mut text = csv_line(["cell", "seed", "step", "passes", &format!("best_{measure}")]);
     for Course { label, samples, seeds } in courses {
         for (seed, losses) in seeds {
             for (step, loss) in losses {
@@ -88,8 +97,7 @@ fn csv(courses: &[Course]) -> String {
     text
 }
 
-fn chart(title: &str, axis: &str, courses: &[Course], of_step: impl Fn(&Course) -> u64) -> LineChart {
-    let empty = LineChart::new(title, axis, "best validation loss so far");
+fn chart(empty: LineChart, courses: &[Course], of_step: impl Fn(&Course) -> u64) -> LineChart {
     courses.iter().fold(empty, |chart, course| {
         let place = |(step, loss): (u64, f64)| Point::from(((step * of_step(course)) as f64, loss));
         chart.with(Series::new(&course.label, course.means().into_iter().map(place).collect()))
@@ -98,8 +106,10 @@ fn chart(title: &str, axis: &str, courses: &[Course], of_step: impl Fn(&Course) 
 
 #[cfg(test)]
 mod tests {
+    use segue_engine::Better;
     use serde_json::json;
 
+    use super::super::super::measure::tests::task;
     use super::*;
 
     fn rows(losses: &[(u64, f64)]) -> Vec<Value> {
@@ -109,14 +119,24 @@ mod tests {
     /// Row M23.
     #[test]
     fn a_course_is_the_best_so_far_over_steps_or_passes() {
+        let best_so_far = |rows: &[Value]| best_so_far(rows, &Measure::Loss);
         let first = best_so_far(&rows(&[(10, 3.0), (20, 4.0), (30, 2.0)]));
         assert_eq!(first, [(10, 3.0), (20, 3.0), (30, 2.0)].into());
         let second = best_so_far(&rows(&[(10, 5.0), (30, 1.0)]));
         let seeds = [(1, first), (2, second)].into();
         let course = Course { label: "4 \"masks\"".into(), samples: 4, seeds };
         assert_eq!(course.means(), [(10, 4.0), (30, 1.5)]);
-        let text = csv(&[course]);
+        let text = csv(&[course], "loss");
         assert!(text.contains("\n\"4 \"\"masks\"\"\",1,20,80,3\n"), "{text}");
         assert_eq!(text.lines().count(), 6);
+    }
+    #[test]
+    fn a_course_of_an_accuracy_never_falls_and_one_of_an_error_never_rises() {
+        let row = |(step, value): (u64, Value)| json!({ "kind": "eval", "step": step, "value": value });
+        let rows = [(10, json!(0.5)), (20, json!(0.25)), (30, Value::Null), (40, json!(0.75))].map(row);
+        let of =
+            |better: Better| best_so_far(&rows, &task("metric", better)).into_values().collect::<Vec<f64>>();
+        assert_eq!(of(Better::Higher), [0.5, 0.5, 0.75]);
+        assert_eq!(of(Better::Lower), [0.5, 0.25, 0.25]);
     }
 }

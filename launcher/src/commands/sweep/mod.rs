@@ -6,10 +6,13 @@ use segue_cluster::Preemption;
 use segue_cluster::pool::{Event, Runner, run_all};
 use segue_configs::counted;
 use segue_configs::sweep::{Protocol, Sweep};
-use segue_report::{CellResult, Interval, IntervalChart, Summary, csv_line};
+use segue_engine::Better;
+use segue_report::{CellResult, Compared, Interval, IntervalChart, Summary, csv_line};
+use segue_task::LeadMetric;
 use serde_json::{Value, json};
 
-use self::job::{Job, Outcome};
+use self::evaluation::fractions;
+use self::job::{Job, Outcome, measure_of};
 use super::at_least_one;
 use super::child::{Unfinished, make_folders, with_log, write_whole};
 use crate::failure::{CHECK_FAILED, Failure, PREEMPTED};
@@ -17,6 +20,7 @@ use crate::output::{Output, Unit};
 use crate::run_folder::lock;
 
 mod curves;
+mod evaluation;
 mod job;
 mod speed;
 
@@ -57,7 +61,11 @@ pub fn run(args: SweepArgs, out: &Output) -> Result<Value, Failure> {
     let _lock = lock(&output)?;
     make_folders(&output, &["runs", "results", "logs"])?;
     let outcomes = work_off(&jobs, args.workers, &preemption, out)?;
-    let summary = Summary::new(&sweep.name, &results(&sweep, &jobs)?, &sweep.expectations);
+    let results = results(&sweep, &jobs)?;
+    let summary = match measure_of(&jobs).of_task() {
+        None => Summary::new(&sweep.name, &results, &sweep.expectations),
+        Some(metric) => Summary::by(compared(metric), &sweep.name, &results, &sweep.expectations),
+    };
     write_reports(&summary, &jobs, &output)?;
     if sweep.curves {
         curves::write(&sweep, &jobs, &output, out)?;
@@ -66,6 +74,15 @@ pub fn run(args: SweepArgs, out: &Output) -> Result<Value, Failure> {
         speed::write(&sweep, &jobs, &output, out)?;
     }
     Ok(finish(&summary, &jobs, &outcomes, &output, out))
+}
+
+/// The metric of a task as what cells are compared by.
+fn compared(metric: &LeadMetric) -> Compared {
+    Compared::Metric {
+        name: metric.name.clone(),
+        higher: metric.better == Better::Higher,
+        fraction: metric.is_fraction(&metric.name),
+    }
 }
 
 /// Runs the jobs. `None` for those that were not begun.
@@ -85,9 +102,7 @@ fn work_off(
             Event::Progress(i) => done[i] = (done[i] + 1).min(jobs[i].commands()),
             Event::Finished(i, outcome) => {
                 let words = match &outcome {
-                    Ok(evaluations) => {
-                        format!("trained, {}", counted(*evaluations, "evaluation")) + &lost(&jobs[i])
-                    }
+                    Ok(evaluations) => told(&jobs[i], *evaluations) + &lost(&jobs[i]),
                     Err(unfinished) => unfinished.to_string(),
                 };
                 out.line(&format!("{}: {words}", jobs[i].name()));
@@ -99,6 +114,15 @@ fn work_off(
     let work = async |i: usize, runner: &Runner<'_, Outcome>| jobs[i].work(runner).await;
     run_all(jobs.len(), workers, &|| preemption.requested(), work, &mut hear)?;
     Ok(outcomes)
+}
+
+/// What became of a run, in words: the value of one on a task, the number of evaluations of any other.
+fn told(job: &Job, evaluations: usize) -> String {
+    let value = job.values().and_then(|values| values.into_values().next());
+    match value.filter(|_| job.measure().of_task().is_some()) {
+        Some(value) => format!("trained, {}", job.measure().words(value)),
+        None => format!("trained, {}", counted(evaluations, "evaluation")),
+    }
 }
 
 /// Evaluations of a run without a number, in words.
@@ -119,6 +143,7 @@ fn results(sweep: &Sweep, jobs: &[Job]) -> Result<Vec<CellResult>, Failure> {
             init: cell.init,
             published: cell.published.clone(),
             columns: columns(&cell.protocols),
+            fractions: Default::default(),
             values: Default::default(),
             measures: Default::default(),
         })
@@ -128,6 +153,7 @@ fn results(sweep: &Sweep, jobs: &[Job]) -> Result<Vec<CellResult>, Failure> {
             cells[job.cell].values.insert(job.seed, values);
             let measures = job.measures();
             if !measures.is_empty() {
+                cells[job.cell].fractions.extend(fractions(measures.keys(), job.measure()));
                 cells[job.cell].measures.insert(job.seed, measures);
             }
         }
@@ -201,7 +227,7 @@ fn finish(
         (1.., _) => CHECK_FAILED,
         _ => 0,
     };
-    let side = if summary.compared.gain(1.0, 0.0) > 0.0 { "above" } else { "below" };
+    let side = if summary.compared.higher_is_better() { "above" } else { "below" };
     for check in &summary.checks {
         let difference = summary.difference(check).map_or(String::new(), |d| format!(", difference {d}"));
         let [better, than] = check.sides();
@@ -220,14 +246,22 @@ fn finish(
             counted(jobs.len(), "run")
         ));
     }
+    if let Compared::Metric { name, .. } = &summary.compared {
+        let [better, _] = summary.compared.sides();
+        out.line(&format!("runs are compared by {name}, of which {better} is better"));
+    }
     out.line(&format!("table and chart are in {}", output.display()));
     json!({ "output": output, "summary": summary, "failed": failed, "open": open, "exit_code": code })
 }
 
 fn list(sweep: &Sweep, jobs: &[Job], out: &Output) -> Value {
+    let measure = measure_of(jobs);
+    if let Some(metric) = measure.of_task() {
+        out.line(&format!("compared by {}, of which {} is better", metric.name, measure.side()));
+    }
     for job in jobs {
         out.line(&format!("{}: {}", job.name(), sweep.cells[job.cell].overrides.join(" ")));
     }
     let row = |job: &Job| json!({ "cell": job.label, "seed": job.seed, "run": job.run, "done": job.values().is_some() });
-    json!({ "runs": jobs.iter().map(row).collect::<Vec<_>>() })
+    json!({ "measure": measure.of_task().map(|_| measure.to_json()), "runs": jobs.iter().map(row).collect::<Vec<_>>() })
 }

@@ -12,12 +12,14 @@ use serde_json::{Value, json};
 use self::report::Report;
 use self::trial::{Outcome, Trials, content};
 use super::at_least_one;
-use super::child::{Unfinished, fingerprint, key, make_folders, with_log, write_whole};
+use super::child::{Unfinished, key, make_folders, with_log, write_whole};
+use super::measure::{Inputs, Measure};
 use crate::failure::{CHECK_FAILED, Failure, PREEMPTED};
 use crate::output::{Output, Unit};
 use crate::run_folder::lock;
 
 mod best;
+mod costs;
 mod noise;
 mod report;
 mod trial;
@@ -62,14 +64,16 @@ type Unended = (String, Unfinished);
 pub fn run(args: TuneArgs, out: &Output) -> Result<Value, Failure> {
     let study = Study::load(&segue_families::MODELS, &args.study, &args.overrides)?;
     let output = args.output.unwrap_or_else(|| study.output.clone());
-    let corpus = fingerprint(&study.base)?;
-    let identity = identity(&study, &corpus);
+    let inputs = Inputs::of(&study.base)?;
+    let identity = identity(&study, &inputs.fingerprint);
     let open = || Journal::open(&output.join(JOURNAL), &identity, study.space.parameters().len());
     if args.list {
-        return Ok(list(&open()?, out));
+        return Ok(list(&open()?, &inputs.measure, out));
     }
-    let mut base = study.base.clone();
-    (segue_family::of(&base.model).open)(&mut base)?.check_validation(&base)?;
+    if inputs.measure == Measure::Loss {
+        let mut base = study.base.clone();
+        (segue_family::of(&base.model).open)(&mut base)?.check_validation(&base)?;
+    }
     let preemption = Preemption::install()?;
     let _lock = lock(&output)?;
     make_folders(&output, &["runs", "logs"])?;
@@ -77,16 +81,22 @@ pub fn run(args: TuneArgs, out: &Output) -> Result<Value, Failure> {
     if args.retry {
         out.line(&format!("trying {} again", counted(journal.retry()?, "failed run")));
     }
-    if !study.base.checkpoint.best {
+    if let Some(metric) = inputs.measure.of_task() {
+        out.line(&format!(
+            "trials are judged by {}, of which {} is better",
+            metric.name,
+            inputs.measure.side()
+        ));
+    } else if !study.base.checkpoint.best {
         out.line("checkpoint.best is false: no trial keeps the model of its best evaluation, by which it is judged");
     }
     let journal = RefCell::new(journal);
-    let trials = Trials { study: &study, output: &output, corpus: &corpus, journal: &journal };
+    let trials = Trials { study: &study, output: &output, inputs: &inputs, journal: &journal };
     let mut unfinished = make_trials(&trials, args.workers, &preemption, out)?;
     unfinished.extend(make_reruns(&trials, args.workers, &preemption, out)?);
     let journal = journal.borrow();
-    let report = Report::new(&study, &corpus, &journal);
-    best::write(&study, &journal, &output)?;
+    let report = Report::new(&study, &inputs, &journal);
+    best::write(&study, &inputs.measure, &journal, &output)?;
     for (file, text) in report.files() {
         write_whole(&output.join(file), &text)?;
     }
@@ -211,14 +221,10 @@ fn finish(
     };
     match best {
         Some(best) => {
-            out.line(&format!(
-                "best: trial {}, {:.4} nats",
-                best.asked.trial,
-                best.loss().unwrap_or(f64::NAN)
-            ));
+            out.line(&format!("best: trial {}, {}", best.asked.trial, report.in_words(best)));
             report::edges(study, best).iter().for_each(|line| out.line(line));
         }
-        None => out.line("no trial has a loss yet"),
+        None => out.line(&format!("no trial has a {} yet", report.measure().name())),
     }
     if stopped {
         out.line(&format!("stopped with {} left; run the same command to resume", counted(open, "run")));
@@ -261,19 +267,20 @@ fn name_of(training: Training) -> String {
     format!("trial {}{seed}", training.trial)
 }
 
-fn list(journal: &Journal, out: &Output) -> Value {
+fn list(journal: &Journal, measure: &Measure, out: &Output) -> Value {
     let rows = journal.trials().iter().map(|trial| {
         let (asked, state) = (&trial.asked, state_of(trial));
         let settings = report::in_words(asked, " ");
-        let loss = trial.loss().map_or(String::new(), |loss| format!(" {loss:.4} nats,"));
+        let value = trial.loss().map(|cost| measure.cost(cost));
+        let loss = value.map_or(String::new(), |value| format!(" {},", measure.words(value)));
         let cause = trial.cause().map_or(String::new(), |cause| format!(" exit code {}, {},", cause.code, cause.why));
         out.line(&format!("trial {}: {state},{loss}{cause} {settings}", asked.trial));
         json!({
-            "trial": asked.trial, "by": asked.by, "state": state, "loss": trial.loss(), "cause": trial.cause(),
+            "trial": asked.trial, "by": asked.by, "state": state, "loss": trial.loss().filter(|_| *measure == Measure::Loss), "value": value, "cause": trial.cause(),
             "settings": asked.settings,
         })
     });
-    json!({ "trials": rows.collect::<Vec<_>>() })
+    json!({ "trials": rows.collect::<Vec<_>>(), "measure": measure.to_json() })
 }
 
 /// In a word.

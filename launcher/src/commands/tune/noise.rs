@@ -4,17 +4,20 @@ use segue_report::Interval;
 use segue_tuner::Journal;
 use serde::Serialize;
 
-/// Losses of the best settings with other seeds, in nats a target.
+use super::super::measure::Measure;
+
+/// What the best settings come to with other seeds: losses in nats a target, or the metric of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Noise {
     /// Their mean.
     #[serde(flatten)]
-    pub loss: Interval,
+    pub mean: Interval,
     /// How they scatter, and how lucky the trial was.
     #[serde(flatten)]
     pub scatter: Scatter,
-    /// The same of perplexities.
-    pub ppl: Scatter,
+    /// The same of perplexities, where they are losses.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ppl: Option<Scatter>,
 }
 
 /// How values scatter around their mean, and where the trial's lies.
@@ -22,46 +25,55 @@ pub struct Noise {
 pub struct Scatter {
     /// The standard deviation of one value; none where there is one alone.
     pub sd: Option<f64>,
-    /// The selection effect: the trial's value minus the mean of the others. The best of many trials is below its own mean by luck.
+    /// The selection effect: the trial's value minus the mean of the others. The best of many trials is better than its own mean by luck.
     pub selection_effect: f64,
 }
 
 impl Noise {
-    /// Of the reruns of the best trial; `None` where none has a loss.
-    pub fn of(journal: &Journal) -> Option<Self> {
+    /// Of the reruns of the best trial; `None` where none has a value.
+    pub fn of(journal: &Journal, measure: &Measure) -> Option<Self> {
         let best = journal.best()?;
-        let losses: Vec<f64> =
-            journal.reruns(best.asked.trial).iter().filter_map(|rerun| rerun.loss).collect();
-        Self::new(best.loss()?, &losses)
+        let reruns = journal.reruns(best.asked.trial);
+        let values: Vec<f64> =
+            reruns.iter().filter_map(|rerun| rerun.loss).map(|cost| measure.cost(cost)).collect();
+        Self::new(measure.cost(best.loss()?), &values, *measure == Measure::Loss)
     }
 
-    fn new(trial: f64, losses: &[f64]) -> Option<Self> {
-        let ppl: Vec<f64> = losses.iter().map(|loss| loss.exp()).collect();
+    fn new(trial: f64, values: &[f64], losses: bool) -> Option<Self> {
+        let ppl: Vec<f64> = values.iter().map(|loss| loss.exp()).collect();
         Some(Self {
-            loss: Interval::of(losses)?,
-            scatter: Scatter::new(trial, losses),
-            ppl: Scatter::new(trial.exp(), &ppl),
+            mean: Interval::of(values)?,
+            scatter: Scatter::new(trial, values),
+            ppl: losses.then(|| Scatter::new(trial.exp(), &ppl)),
         })
     }
 
     /// The section of the report.
     pub fn markdown(&self) -> String {
-        let Self { loss, scatter, ppl } = self;
-        let found = match (loss.half_width, scatter.sd, ppl.sd) {
-            (Some(half), Some(sd), Some(of_ppl)) => format!(
-                "The same settings with {} other seeds: {:.4} ± {half:.4} on the mean, standard deviation {sd:.4} ({of_ppl:.2} of perplexity).",
-                loss.count, loss.mean
+        let Self { mean, scatter, ppl } = self;
+        let of_ppl = |value: fn(&Scatter) -> Option<f64>, sign: bool| match ppl.as_ref().and_then(value) {
+            Some(value) if sign => format!(" ({value:+.2} of perplexity)"),
+            Some(value) => format!(" ({value:.2} of perplexity)"),
+            None => String::new(),
+        };
+        let found = match (mean.half_width, scatter.sd) {
+            (Some(half), Some(sd)) => format!(
+                "The same settings with {} other seeds: {:.4} ± {half:.4} on the mean, standard deviation {sd:.4}{}.",
+                mean.count,
+                mean.mean,
+                of_ppl(|ppl| ppl.sd, false)
             ),
-            _ => format!("The same settings with another seed: {:.4}.", loss.mean),
+            _ => format!("The same settings with another seed: {:.4}.", mean.mean),
         };
         let advice = match scatter.sd {
             Some(_) => "differences of the size of the standard deviation count for nothing",
             None => "how much two seeds differ by, further reruns would tell",
         };
         format!(
-            "\n## Noise\n\n{found} The trial against this, the selection effect: {:+.4} ({:+.2} of perplexity). A trial is the best by luck too, so \
+            "\n## Noise\n\n{found} The trial against this, the selection effect: {:+.4}{}. A trial is the best by luck too, so \
              that its settings tend to do worse again; {advice}.\n",
-            scatter.selection_effect, ppl.selection_effect,
+            scatter.selection_effect,
+            of_ppl(|ppl| Some(ppl.selection_effect), true),
         )
     }
 }
@@ -87,19 +99,33 @@ mod tests {
     #[test]
     fn reruns_tell_deviation_and_selection_effect() {
         let losses = [110f64, 120.0, 130.0].map(f64::ln);
-        let noise = Noise::new(115f64.ln(), &losses).unwrap();
-        assert!((noise.ppl.sd.unwrap() - 10.0).abs() < 1e-9);
-        assert!((noise.ppl.selection_effect + 5.0).abs() < 1e-9);
-        let noise = Noise::new(4.9, &[5.0, 5.2, 5.1]).unwrap();
+        let noise = Noise::new(115f64.ln(), &losses, true).unwrap();
+        let ppl = noise.ppl.unwrap();
+        assert!((ppl.sd.unwrap() - 10.0).abs() < 1e-9);
+        assert!((ppl.selection_effect + 5.0).abs() < 1e-9);
+        let noise = Noise::new(4.9, &[5.0, 5.2, 5.1], true).unwrap();
         assert!((noise.scatter.sd.unwrap() - 0.1).abs() < 1e-12);
         assert!((noise.scatter.selection_effect + 0.2).abs() < 1e-12);
         let text = noise.markdown();
         assert!(text.contains("3 other seeds: 5.1000 ± ") && text.contains("deviation 0.1000 ("), "{text}");
         assert!(text.contains("selection effect: -0.2000 (-30.28 of perplexity)"), "{text}");
-        let one = Noise::new(1.0, &[2.0]).unwrap();
-        assert_eq!((one.scatter, one.loss.count), (Scatter { sd: None, selection_effect: -1.0 }, 1));
+        let one = Noise::new(1.0, &[2.0], true).unwrap();
+        assert_eq!((one.scatter, one.mean.count), (Scatter { sd: None, selection_effect: -1.0 }, 1));
         let text = one.markdown();
         assert!(text.contains("another seed: 2.0000.") && !text.contains("deviation"), "{text}");
-        assert_eq!(Noise::new(1.0, &[]), None);
+        assert_eq!(Noise::new(1.0, &[], true), None);
+    }
+
+    /// The best of accuracies was lucky upwards, and has no perplexity.
+    #[test]
+    fn the_selection_effect_of_a_metric_is_in_its_own_unit() {
+        let noise = Noise::new(0.9, &[0.8, 0.7], false).unwrap();
+        assert!((noise.scatter.selection_effect - 0.15).abs() < 1e-12 && noise.ppl.is_none());
+        let text = noise.markdown();
+        assert!(
+            text.contains("selection effect: +0.1500. A trial") && !text.contains("perplexity"),
+            "{text}"
+        );
+        assert!(serde_json::json!(noise).get("ppl").is_none());
     }
 }

@@ -5,6 +5,7 @@ use segue_report::{LineChart, Point, Series};
 use segue_tuner::{Asked, Cause, GaussianProcess, Journal, Search, State, Trial};
 use serde_json::{Value, json};
 
+use super::super::measure::{Inputs, Measure};
 use super::noise::Noise;
 use super::trial::{run_name, trial_name};
 
@@ -18,7 +19,7 @@ const SHOWN: usize = 20;
 /// A study's results.
 pub struct Report<'a> {
     study: &'a Study,
-    corpus: &'a str,
+    inputs: &'a Inputs,
     journal: &'a Journal,
     process: Option<GaussianProcess>,
     noise: Option<Noise>,
@@ -36,10 +37,26 @@ fn in_cell(text: &str) -> String {
 
 impl<'a> Report<'a> {
     /// Fits what the neighbourhood is told from.
-    pub fn new(study: &'a Study, corpus: &'a str, journal: &'a Journal) -> Self {
+    pub fn new(study: &'a Study, inputs: &'a Inputs, journal: &'a Journal) -> Self {
         let Study { space, search, startup, seed, .. } = study;
         let search = Search { space, kind: *search, startup: *startup, seed: *seed };
-        Self { study, corpus, journal, process: search.fit(journal.trials()), noise: Noise::of(journal) }
+        let (process, noise) = (search.fit(journal.trials()), Noise::of(journal, &inputs.measure));
+        Self { study, inputs, journal, process, noise }
+    }
+
+    /// What trials are judged by.
+    pub fn measure(&self) -> &Measure {
+        &self.inputs.measure
+    }
+
+    /// What a trial came to; NaN where it has no value.
+    fn value(&self, trial: &Trial) -> f64 {
+        self.measure().cost(trial.loss().unwrap_or(f64::NAN))
+    }
+
+    /// The same in words.
+    pub fn in_words(&self, trial: &Trial) -> String {
+        self.measure().words(self.value(trial))
     }
 
     /// Names of files and their texts.
@@ -58,11 +75,12 @@ impl<'a> Report<'a> {
     pub fn summary(&self) -> Value {
         let best = self.journal.best().map(|best| {
             json!({
-                "trial": best.asked.trial, "run": self.run_of(best), "loss": best.loss(), "settings": best.asked.settings,
+                "trial": best.asked.trial, "run": self.run_of(best),
+                "loss": best.loss().filter(|_| *self.measure() == Measure::Loss), "value": self.value(best), "settings": best.asked.settings,
             })
         });
         json!({
-            "name": self.study.name, "trials": self.count(|_| true), "infeasible": self.count(|s| s == State::Infeasible),
+            "name": self.study.name, "measure": self.measure().to_json(), "trials": self.count(|_| true), "infeasible": self.count(|s| s == State::Infeasible),
             "stopped": self.count(|s| s == State::Stopped), "failed": self.failed().count(), "best": best, "reruns": self.noise,
         })
     }
@@ -70,7 +88,7 @@ impl<'a> Report<'a> {
     /// Its run folder, from the study's folder on.
     fn run_of(&self, trial: &Trial) -> Option<String> {
         let config = self.study.config_at(&trial.asked.point).ok()?;
-        Some(format!("runs/{}", run_name(&config, self.corpus, &trial_name(trial.asked.trial))))
+        Some(format!("runs/{}", run_name(&config, &self.inputs.fingerprint, &trial_name(trial.asked.trial))))
     }
 
     fn count(&self, of: impl Fn(State) -> bool) -> usize {
@@ -88,13 +106,24 @@ impl<'a> Report<'a> {
             0 => String::new(),
             count => format!(", {count} of them as they failed"),
         };
+        let measure = self.measure();
+        let values = match measure.of_task() {
+            None => "Losses are in nats a target, the lowest of a run's evaluations".to_string(),
+            Some(metric) => {
+                format!(
+                    "Values are of {}, of which {} is better, the best of a run's evaluations",
+                    metric.name,
+                    measure.side()
+                )
+            }
+        };
         let mut text = format!(
-            "# {}\n\n{} trials, of which {} were given up early and {} have no loss{failed}. Losses are in nats a target, the lowest of \
-             a run's evaluations.\n",
+            "# {}\n\n{} trials, of which {} were given up early and {} have no {}{failed}. {values}.\n",
             self.study.name,
             self.count(|_| true),
             self.count(|state| state == State::Stopped),
             self.count(|state| state == State::Infeasible),
+            measure.name(),
         );
         if let Some(best) = self.journal.best() {
             text.push_str(&self.best_in_words(best));
@@ -128,17 +157,21 @@ impl<'a> Report<'a> {
             return rows;
         }
         format!(
-            "\n## Failed\n\nThese have no loss, as often as they were tried. `--retry` tries them again.\n\n\
-             | trial | exit code | error | settings |\n|---|---|---|---|\n{rows}"
+            "\n## Failed\n\nThese have no {}, as often as they were tried. `--retry` tries them again.\n\n\
+             | trial | exit code | error | settings |\n|---|---|---|---|\n{rows}",
+            self.measure().name()
         )
     }
 
     fn best_in_words(&self, best: &Trial) -> String {
-        let loss = best.loss().unwrap_or(f64::NAN);
+        let value = self.value(best);
+        let value = match self.measure() {
+            Measure::Loss => format!("{value:.4} (perplexity {:.2})", value.exp()),
+            measure => measure.words(value),
+        };
         let mut text = format!(
-            "\n## Best\n\nTrial {}: {loss:.4} (perplexity {:.2}); its model is in `{}`.\n\n```\n{}\n```\n",
+            "\n## Best\n\nTrial {}: {value}; its model is in `{}`.\n\n```\n{}\n```\n",
             best.asked.trial,
-            loss.exp(),
             self.run_of(best).unwrap_or_default(),
             in_words(&best.asked, "\n")
         );
@@ -155,8 +188,9 @@ impl<'a> Report<'a> {
         let expected = process.predict(&here).mean;
         let mut text = format!(
             "\n## Neighbourhood\n\nWhat a Gaussian process over all trials expects where one parameter is moved by {:.0} % of its range: \
-             the change in loss, ± its standard deviation.\n\n| parameter | best | lower | higher |\n|---|---|---|---|\n",
-            100.0 * ASIDE
+             the change in {}, ± its standard deviation.\n\n| parameter | best | lower | higher |\n|---|---|---|---|\n",
+            100.0 * ASIDE,
+            self.measure().name()
         );
         for (i, parameter) in space.parameters().iter().enumerate() {
             let Some(value) = best.asked.settings.get(&parameter.key) else { continue };
@@ -167,7 +201,7 @@ impl<'a> Report<'a> {
                     return "–".to_string();
                 }
                 let there = space.canonical(&there);
-                let change = process.predict(&there).mean - expected;
+                let change = self.measure().cost(process.predict(&there).mean - expected);
                 format!("{change:+.4} ± {:.4}", process.sd_of_difference(&there, &here))
             };
             text.push_str(&format!(
@@ -183,7 +217,10 @@ impl<'a> Report<'a> {
     fn table(&self) -> String {
         let mut ended: Vec<&Trial> = self.journal.trials().iter().filter(|t| t.loss().is_some()).collect();
         ended.sort_by(|a, b| a.loss().unwrap_or(f64::NAN).total_cmp(&b.loss().unwrap_or(f64::NAN)));
-        let mut text = "\n## Trials\n\n| trial | loss | turns | settings |\n|---|---|---|---|\n".to_string();
+        let mut text = format!(
+            "\n## Trials\n\n| trial | {} | turns | settings |\n|---|---|---|---|\n",
+            self.measure().name()
+        );
         for trial in ended.iter().take(SHOWN) {
             let told = trial.told.as_ref();
             let turns =
@@ -191,7 +228,7 @@ impl<'a> Report<'a> {
             text.push_str(&format!(
                 "| {} | {:.4} | {} | {} |\n",
                 trial.asked.trial,
-                trial.loss().unwrap_or(f64::NAN),
+                self.value(trial),
                 turns.unwrap_or("all".into()),
                 in_words(&trial.asked, ", ")
             ));
@@ -199,31 +236,33 @@ impl<'a> Report<'a> {
         text
     }
 
-    /// Losses by trial, and the lowest so far.
+    /// Values by trial, and the best so far.
     fn history(&self) -> LineChart {
-        let (mut best, mut all, mut lowest) = (f64::INFINITY, Vec::new(), Vec::new());
+        let (mut least, mut all, mut best) = (f64::INFINITY, Vec::new(), Vec::new());
         for trial in self.journal.trials() {
-            let (number, loss) = (trial.asked.trial as f64, trial.loss().unwrap_or(f64::NAN));
-            best = best.min(loss);
-            all.push(Point::from((number, loss)));
-            lowest.push(Point::from((number, best)));
+            let (number, cost) = (trial.asked.trial as f64, trial.loss().unwrap_or(f64::NAN));
+            least = least.min(cost);
+            all.push(Point::from((number, self.measure().cost(cost))));
+            best.push(Point::from((number, self.measure().cost(least))));
         }
-        LineChart::new(&self.study.name, "trial", "loss, nats a target")
+        LineChart::new(&self.study.name, "trial", self.measure().axis())
             .with(Series::new("trial", all))
-            .with(Series::new("best so far", lowest))
+            .with(Series::new("best so far", best))
     }
 
-    /// The loss that is expected along each parameter through the best.
+    /// The value that is expected along each parameter through the best.
     fn around(&self) -> Option<LineChart> {
         let (process, best) = (self.process.as_ref()?, self.journal.best()?);
         let space = &self.study.space;
         let title = format!("{}: around trial {}", self.study.name, best.asked.trial);
-        let mut chart = LineChart::new(title, "place in the range", "expected loss, nats a target");
+        let mut chart =
+            LineChart::new(title, "place in the range", format!("expected {}", self.measure().axis()));
         for (i, parameter) in space.parameters().iter().enumerate() {
             let at = |step: usize| {
                 let mut there = space.canonical(&best.asked.point);
                 there[i] = step as f64 / STEPS as f64;
-                Point::from((there[i], process.predict(&space.canonical(&there)).mean))
+                let expected = process.predict(&space.canonical(&there)).mean;
+                Point::from((there[i], self.measure().cost(expected)))
             };
             chart = chart.with(Series::new(&parameter.key, (0..=STEPS).map(at).collect()));
         }

@@ -4,13 +4,15 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
 use segue_cluster::pool::Runner;
-use segue_configs::study::{Stopping, Study};
+use segue_configs::study::Study;
 use segue_configs::{Config, counted};
-use segue_tuner::{Asked, Cause, Journal, MedianRule, Rerun, Search, State, Told, Training};
+use segue_tuner::{Asked, Cause, Journal, Rerun, Search, State, Told, Training};
 use serde_json::{Value, json};
 
 use super::super::child::{Unfinished, command, essence, evaluations_of, key, training, with_log};
+use super::super::measure::{Inputs, Measure};
 use super::best;
+use super::costs::Costs;
 use crate::failure::{BAD_CONFIG, BAD_DATA, CHECK_FAILED, Failure, NOT_A_NUMBER};
 
 /// Exit code of a configuration that is refused: another attempt reads it no better.
@@ -25,49 +27,19 @@ pub struct Trials<'a> {
     pub study: &'a Study,
     /// Its folder.
     pub output: &'a Path,
-    /// The fingerprint of its corpus.
-    pub corpus: &'a str,
+    /// The fingerprint of its data, and what trials are judged by.
+    pub inputs: &'a Inputs,
     /// What has been asked and told.
     pub journal: &'a RefCell<Journal>,
 }
 
-/// The losses of a run's evaluations.
-struct Losses {
-    /// By step; not a number where the evaluation had none.
-    rows: Vec<(u64, f64)>,
-}
-
-impl Losses {
-    fn read(run: &Path) -> Result<Self, Failure> {
-        let evaluations = evaluations_of(run)?;
-        let loss = |row: &Value| {
-            Some((row["step"].as_u64()?, row.get("loss").map(|loss| loss.as_f64().unwrap_or(f64::NAN))?))
-        };
-        Ok(Self { rows: evaluations.iter().filter_map(loss).collect() })
-    }
-
-    /// The lowest; not a number where any is none, or where there is no evaluation.
-    fn best(&self) -> f64 {
-        let lower =
-            |best: f64, (_, loss): &(u64, f64)| if loss.is_nan() { f64::NAN } else { best.min(*loss) };
-        let first = self.rows.first().map_or(f64::NAN, |(_, loss)| *loss);
-        self.rows.iter().fold(first, |best, row| if best.is_nan() { best } else { lower(best, row) })
-    }
-
-    /// The last loss of each turn of `turn` steps that is complete.
-    fn turns(&self, turn: u64) -> Vec<f64> {
-        let last = self.rows.iter().map(|(step, _)| step / turn).max().unwrap_or(0);
-        let of_turn =
-            |k: u64| self.rows.iter().rev().find(|(step, _)| *step <= k * turn).map(|(_, loss)| *loss);
-        (1..=last).filter_map(of_turn).collect()
-    }
-
-    /// Whether a trial with these losses goes on no further: one is not a number, or even the lowest, be it within a turn, is above the median of
-    /// `others` ([`Journal::curves`]).
-    fn gives_up(&self, stop: &Stopping, others: &[Vec<f64>]) -> bool {
-        let best = self.best();
-        best.is_nan() || MedianRule(stop).stops(best, self.turns(stop.turn).len(), others)
-    }
+/// What a training came to.
+struct Ended {
+    /// The last step.
+    step: u64,
+    /// Steps of the whole run, of a task too.
+    steps: u64,
+    costs: Costs,
 }
 
 impl Trials<'_> {
@@ -77,12 +49,17 @@ impl Trials<'_> {
         Search { space, kind: *search, startup: *startup, seed: *seed }
     }
 
+    /// What a trial came to.
+    fn in_words(&self, cost: f64) -> String {
+        self.inputs.measure.words(self.inputs.measure.cost(cost))
+    }
+
     /// Makes trial `open` go on, or without one proposes the next and makes it.
     pub async fn work(&self, open: Option<usize>, runner: &Runner<'_, Outcome>) -> Outcome {
         let asked = self.asked(open)?;
         let (told, log) = match self.study.config_at(&asked.point) {
             Ok(config) => {
-                let name = run_name(&config, self.corpus, &trial_name(asked.trial));
+                let name = run_name(&config, &self.inputs.fingerprint, &trial_name(asked.trial));
                 (self.make(&asked, &config, &name, runner).await?, Some(self.log(&name)))
             }
             // The ends of each range were tried, but not all that may come together.
@@ -92,16 +69,16 @@ impl Trials<'_> {
             Err(error) => return Err(Failure::from(error).into()),
         };
         let words = match (told.state, told.loss) {
-            (State::Done, Some(loss)) => format!("{loss:.4} nats"),
-            (State::Stopped, Some(loss)) => {
-                format!("given up after {} at {loss:.4} nats", counted(told.turns.len(), "turn"))
+            (State::Done, Some(cost)) => self.in_words(cost),
+            (State::Stopped, Some(cost)) => {
+                format!("given up after {} at {}", counted(told.turns.len(), "turn"), self.in_words(cost))
             }
-            _ => no_loss(told.cause.as_ref(), log.as_deref()),
+            _ => self.no_value(told.cause.as_ref(), log.as_deref()),
         };
         self.journal.borrow_mut().tell(told).map_err(Failure::from)?;
         let journal = self.journal.borrow();
         if journal.best().is_some_and(|best| best.asked.trial == asked.trial) {
-            best::write(self.study, &journal, self.output)?;
+            best::write(self.study, &self.inputs.measure, &journal, self.output)?;
         }
         Ok(words)
     }
@@ -146,6 +123,17 @@ impl Trials<'_> {
                 }
                 Err(stopped) => return Err(stopped),
             }
+        }
+    }
+
+    /// What to say of a training that is judged by nothing.
+    fn no_value(&self, cause: Option<&Cause>, log: Option<&Path>) -> String {
+        let measure = self.inputs.measure.name();
+        match cause {
+            Some(Cause { code, why }) => {
+                format!("no {measure}: it failed with exit code {code}: {}", with_log(why, log))
+            }
+            None => format!("no {measure}: it is not a number"),
         }
     }
 
@@ -194,19 +182,22 @@ impl Trials<'_> {
         runner: &Runner<'_, Outcome>,
     ) -> Result<Told, Unfinished> {
         let train = &config.train;
-        let end = if train.stop_at == 0 { train.steps } else { train.steps.min(train.stop_at) };
+        let end_of = |steps: u64| if train.stop_at == 0 { steps } else { steps.min(train.stop_at) };
+        // Passes over the examples of a task come to a number of steps that its run knows.
+        let mut end = end_of(if config.task.epochs > 0.0 { u64::MAX } else { train.steps });
         let mut begun = 0;
         loop {
             begun += 1;
             let stop = self.study.stop.as_ref().filter(|stop| begun * stop.turn < end);
             let until = stop.map(|stop| begun * stop.turn);
             let overrides = until.map(|step| format!("train.stop_at={step}"));
-            let ended = self.pretrain(&asked.point, overrides, name, runner).await?;
-            let Some((step, losses)) = ended else {
+            let ended = self.train_once(&asked.point, overrides, name, runner).await?;
+            let Some(Ended { step, steps, costs }) = ended else {
                 return Ok(Told::new(asked.trial, State::Infeasible, f64::NAN, Vec::new()));
             };
-            let turns = self.study.stop.as_ref().map_or(Vec::new(), |stop| losses.turns(stop.turn));
-            let best = losses.best();
+            end = end_of(steps);
+            let turns = self.study.stop.as_ref().map_or(Vec::new(), |stop| costs.turns(stop.turn));
+            let best = costs.best();
             // One that ended before the turn did has its own reasons.
             let Some((stop, until)) = stop.zip(until).filter(|(_, until)| *until <= step && step < end)
             else {
@@ -216,53 +207,44 @@ impl Trials<'_> {
             if step > until {
                 continue;
             }
-            if losses.gives_up(stop, &self.journal.borrow().curves()) {
+            if costs.gives_up(stop, &self.journal.borrow().curves()) {
                 return Ok(Told::new(asked.trial, State::Stopped, best, turns));
             }
         }
     }
 
-    /// Trains at `point`, in the run folder `name`: the last step and the losses of evaluations, or none where they are no numbers.
-    async fn pretrain(
+    /// Trains at `point`, in the run folder `name`; none where its loss is not a number.
+    async fn train_once(
         &self,
         point: &[f64],
         more: Option<String>,
         name: &str,
         runner: &Runner<'_, Outcome>,
-    ) -> Result<Option<(u64, Losses)>, Unfinished> {
+    ) -> Result<Option<Ended>, Unfinished> {
         let (run, log) = (self.run(name), self.log(name));
+        let config = self.study.config_at(point).map_err(Failure::from)?;
         let mut overrides = self.study.overrides_at(point);
         overrides.extend(more);
-        let arguments = training(&self.study.recipe, overrides, &run)?;
-        losses_of(command(runner, &arguments, &log).await, &run)
+        let arguments = training(&config, &self.study.recipe, overrides, &run)?;
+        ended(command(runner, &arguments, &log).await, &config, &run, &self.inputs.measure)
     }
 
     /// Trains the settings of `trial` with another seed, and writes down its loss.
     pub async fn rerun(&self, trial: usize, seed: u64, runner: &Runner<'_, Outcome>) -> Outcome {
         let point = self.journal.borrow().trials()[trial].asked.point.clone();
         let config = self.study.config_at(&point).map_err(Failure::from)?;
-        let name = run_name(&config, self.corpus, &format!("{}-seed-{seed}", trial_name(trial)));
+        let name = run_name(&config, &self.inputs.fingerprint, &format!("{}-seed-{seed}", trial_name(trial)));
         let other = || Some(format!("train.seed={seed}"));
-        let train = async || self.pretrain(&point, other(), &name, runner).await;
+        let train = async || self.train_once(&point, other(), &name, runner).await;
         let made = self.insist(Training { trial, seed: Some(seed) }, &name, train).await?;
-        let (losses, cause) = made.map_or_else(|cause| (None, Some(cause)), |losses| (losses, None));
-        let loss = losses.map(|(_, losses)| losses.best()).filter(|loss| loss.is_finite());
+        let (ended, cause) = made.map_or_else(|cause| (None, Some(cause)), |ended| (ended, None));
+        let loss = ended.map(|ended| ended.costs.best()).filter(|cost| cost.is_finite());
         let words = loss.map_or_else(
-            || no_loss(cause.as_ref(), Some(&self.log(&name))),
-            |loss| format!("{loss:.4} nats"),
+            || self.no_value(cause.as_ref(), Some(&self.log(&name))),
+            |cost| self.in_words(cost),
         );
         self.journal.borrow_mut().rerun(Rerun { trial, seed, loss, cause }).map_err(Failure::from)?;
         Ok(words)
-    }
-}
-
-/// What to say of a training without a loss.
-fn no_loss(cause: Option<&Cause>, log: Option<&Path>) -> String {
-    match cause {
-        Some(Cause { code, why }) => {
-            format!("no loss: it failed with exit code {code}: {}", with_log(why, log))
-        }
-        None => "no loss: it is not a number".into(),
     }
 }
 
@@ -283,16 +265,25 @@ pub fn content(config: &Config, corpus: &str) -> Value {
     json
 }
 
-/// The last step and the losses of a training that has ended; none where it ended as its loss was not a number.
-fn losses_of(ended: Result<Value, Unfinished>, run: &Path) -> Result<Option<(u64, Losses)>, Unfinished> {
+/// What a training of `config` in the folder `run` came to; none where it ended as its loss was not a number.
+fn ended(
+    ended: Result<Value, Unfinished>,
+    config: &Config,
+    run: &Path,
+    measure: &Measure,
+) -> Result<Option<Ended>, Unfinished> {
     match ended {
         Ok(result) => {
-            let losses = Losses::read(run)?;
-            if losses.rows.is_empty() {
+            let rows = evaluations_of(run)?;
+            if rows.is_empty() {
                 let message = "it made no evaluation: its corpus has no validation split, or too short a one";
                 return Err(Failure::new(BAD_DATA, message).into());
             }
-            Ok(Some((result["step"].as_u64().unwrap_or(0), losses)))
+            Ok(Some(Ended {
+                step: result["step"].as_u64().unwrap_or(0),
+                steps: result["steps"].as_u64().unwrap_or(config.train.steps),
+                costs: Costs::of(&rows, measure),
+            }))
         }
         Err(Unfinished::Failed { code, .. }) if code == i32::from(NOT_A_NUMBER) => Ok(None),
         Err(unfinished) => Err(unfinished),
@@ -314,27 +305,5 @@ mod tests {
         let here = name(&["data.corpus=a", "data.valid=b"]);
         assert_eq!(here, name(&["data.corpus=c", "data.valid=d"]));
         assert_ne!(here, name(&["data.corpus=a", "data.valid=b", "train.seed=5"]));
-    }
-
-    /// Row M16.
-    #[test]
-    fn the_lowest_loss_counts_and_none_where_one_is_not_a_number() {
-        let losses = |values: &[(u64, f64)]| Losses { rows: values.to_vec() };
-        let some = losses(&[(10, 3.0), (20, 2.0), (30, 2.5)]);
-        assert_eq!((some.best(), some.turns(10), some.turns(20)), (2.0, vec![3.0, 2.0, 2.5], vec![2.0]));
-        assert!(losses(&[(10, 1.0), (20, f64::NAN), (30, 2.0)]).best().is_nan());
-        assert!(losses(&[]).best().is_nan());
-    }
-
-    /// Row M16.
-    #[test]
-    fn the_best_loss_within_a_turn_keeps_a_trial_from_being_given_up() {
-        let (stop, others) = (Stopping { turn: 10, grace: 1, least: 1 }, [vec![5.0, 3.0]]);
-        let given_up = |within: f64| {
-            let rows = vec![(5, 9.0), (10, 9.0), (15, within), (20, 8.0)];
-            Losses { rows }.gives_up(&stop, &others)
-        };
-        assert!(given_up(4.1) && given_up(f64::NAN));
-        assert!(!given_up(4.0));
     }
 }

@@ -31,12 +31,36 @@ const DROPPED_OF_A_QRNN: [&str; 1] = ["weight_x"];
 
 /// What a micro-step of a recurrent language model costs.
 pub fn micro_step(config: &Config, model: &LstmConfig) -> MicroStep {
-    let samples = config.own::<ObjectiveConfig>().samples as u128;
-    // Every sample is read as a lane of its own.
     let segments = config.own::<SegmentConfig>();
-    let (own_lanes, segment) = (config.train.micro_batch as u128, segments.segment as u128);
+    let sizes = Sizes {
+        lanes: config.train.micro_batch as u128,
+        samples: config.own::<ObjectiveConfig>().samples as u128,
+        segment: segments.segment as u128,
+        targets: segments.loss.targets(segments.segment) as u128,
+    };
+    of_sizes(model, sizes)
+}
+
+/// What it costs to encode `sequences` of `length` tokens as a whole.
+pub fn encoding_step(model: &LstmConfig, sequences: usize, length: usize) -> MicroStep {
+    let sizes = Sizes { lanes: sequences as u128, samples: 1, segment: length as u128, targets: 0 };
+    MicroStep { memory_per_lane: 0, ..of_sizes(model, sizes) }
+}
+
+/// Sizes of one micro-step.
+struct Sizes {
+    lanes: u128,
+    /// Dropout samples of each lane.
+    samples: u128,
+    /// Positions of a lane.
+    segment: u128,
+    /// Of these, the ones that a word is predicted at.
+    targets: u128,
+}
+
+fn of_sizes(model: &LstmConfig, Sizes { lanes: own_lanes, samples, segment, targets }: Sizes) -> MicroStep {
+    // Every sample is read as a lane of its own.
     let lanes = own_lanes * samples;
-    let targets = segments.loss.targets(segments.segment) as u128;
     let (layers, words) = (model.n_layer as u128, model.vocab_size as u128);
     let experts = model.mixture as u128;
     // Every matrix meets every position once, but the tables: the input's is looked up, the output's meets the targets alone.
@@ -52,9 +76,9 @@ pub fn micro_step(config: &Config, model: &LstmConfig) -> MicroStep {
     let head = matrices(&|name| name.starts_with("projection.") || name.starts_with("mixture."));
     // A split softmax scores its first words and clusters for every target, at most one cluster's words more.
     let ends = model.cluster_ends();
-    let sizes = || ends.windows(2).map(|ends| (ends[1] - ends[0]) as u128);
-    let first = sizes().next().unwrap_or(words) + model.cutoffs.len() as u128;
-    let scores = experts * (first + sizes().skip(1).max().unwrap_or(0));
+    let clusters = || ends.windows(2).map(|ends| (ends[1] - ends[0]) as u128);
+    let first = clusters().next().unwrap_or(words) + model.cutoffs.len() as u128;
+    let scores = experts * (first + clusters().skip(1).max().unwrap_or(0));
     let made = match model.gate_rank {
         0 => 0,
         _ => matrices(&|name| FACTORISED.iter().any(|weight| name.ends_with(weight))),

@@ -124,6 +124,10 @@ impl Encodes for Recurrent {
         specs
     }
 
+    fn encoding_step(&self, config: &Config, sequences: usize, length: usize) -> MicroStep {
+        cost::encoding_step(own(&config.model), sequences, length)
+    }
+
     fn encoder(&self, model: &ModelConfig, parameters: &Parameters) -> Box<dyn Encoder> {
         Box::new(encoder::LstmEncoder::new(own(model), parameters))
     }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use segue_configs::{Config, ConfigError, finetuning_defaults};
+use segue_configs::{Config, ConfigError, finetuning_defaults, model_layer};
 use segue_language::ModelFolder;
 use segue_publish::read_regular_text;
 use serde_json::{Value, json};
@@ -18,9 +18,7 @@ const ANY_TASK: &str = "text";
 pub fn answering_config(folder: &ModelFolder, task: &str) -> Result<Config, ConfigError> {
     let mut layers = vec![(finetuning_defaults(), "fine-tuning".to_string())];
     layers.extend(answering_layers(folder, &folder.path));
-    let mut model = folder.config.to_json();
-    model["model_type"] = json!(folder.config.model_type());
-    layers.push((json!({ "model": model }), folder.path.join("config.json").display().to_string()));
+    layers.push(model_layer(&folder.config, &folder.path));
     // A folder without a run beside it names no task, and would be held against what pre-training asks for.
     let task = if task.is_empty() { ANY_TASK } else { task };
     layers.push((json!({ "task": { "name": task } }), "the head".into()));

@@ -2,8 +2,7 @@
 
 use std::path::Path;
 
-use segue_configs::{ConfigError, counted, out_of_range};
-use segue_engine::Better;
+use segue_configs::counted;
 use segue_kernels::TrainError;
 use segue_measure::squad::Rules;
 use segue_measure::{
@@ -12,8 +11,8 @@ use segue_measure::{
 };
 use segue_tasks::squad::Questions;
 use segue_tasks::{
-    Answer, Example, Kind, Placed, Rankings, Records, Row, Split, TaggedSentence, Target, TaskConfig,
-    TaskData, rank_answers, rank_documents, write_predictions, write_run,
+    Answer, Kind, Placed, Rankings, Records, Row, Split, TaggedSentence, Target, TaskConfig, TaskData,
+    rank_answers, rank_documents, write_predictions, write_run,
 };
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -82,55 +81,9 @@ impl SplitScores {
 }
 
 /// A metric of which less is better.
-const SQUARED_ERROR: &str = "mean_squared_error";
+pub(super) const SQUARED_ERROR: &str = "mean_squared_error";
 /// One that says nothing of how good answers are.
-const THRESHOLD: &str = "best_f1_threshold";
-
-/// Which values of a metric are better; the first of a task where the name is empty.
-pub fn better(metric: &str) -> Better {
-    if metric == SQUARED_ERROR { Better::Lower } else { Better::Higher }
-}
-
-/// Whether the value `a` of a metric is better than `b`. What is no finite number is better than nothing.
-pub fn beats(metric: &str, a: f64, b: f64) -> bool {
-    let above = match better(metric) {
-        Better::Lower => a < b,
-        Better::Higher => a > b,
-    };
-    a.is_finite() && (above || !b.is_finite())
-}
-
-/// Refuses a metric for checkpoints to be chosen by that a split does not have, or that does not say how good its answers are.
-pub fn check_measured(task: &TaskConfig, tasks: &[TaskData]) -> Result<(), ConfigError> {
-    fn measures(split: &SplitScores) -> Vec<&str> {
-        let names = split.metrics.iter().map(|metric| metric.name.as_str());
-        names.filter(|name| *name != THRESHOLD).collect()
-    }
-    let splits = tasks.iter().flat_map(|data| data.dev.iter().map(move |split| (data, split)));
-    let metric = task.metric.as_str();
-    for split in splits.map(|(data, split)| unanswered(data, split, task)).filter(|split| split.count > 0) {
-        if !metric.is_empty() && !measures(&split).contains(&metric) {
-            let known = measures(&split).join(", ");
-            let why =
-                format!("{} {} is not measured by it\nhint: choose one of {known}", split.task, split.split);
-            return Err(out_of_range("task.metric", metric, &why));
-        }
-    }
-    Ok(())
-}
-
-/// The scores of a split of which nothing is answered: what it is measured by.
-fn unanswered(data: &TaskData, split: &Split, task: &TaskConfig) -> SplitScores {
-    let labels = data.labels.len().max(1);
-    let nothing = |example: &Example| match data.kind {
-        Kind::Span => Scores::new(),
-        Kind::Tagging => vec![0.0; labels * example.width()],
-        // As many as it has options, or labels.
-        _ => vec![0.0; labels.max(example.sequences.len())],
-    };
-    let scores: Vec<Scores> = split.examples.iter().map(nothing).collect();
-    score(data, split, &scores, &decide(data, split, &scores, task))
-}
+pub(super) const THRESHOLD: &str = "best_f1_threshold";
 
 fn metric(name: &str, value: f64) -> Metric {
     Metric { name: name.into(), value }

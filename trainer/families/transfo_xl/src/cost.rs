@@ -9,17 +9,14 @@ use super::config::{AttnType, TransfoXlConfig};
 
 /// What a micro-step of Transformer-XL costs.
 pub fn micro_step(config: &Config, model: &TransfoXlConfig) -> MicroStep {
-    let shape = Shape::new(config, model);
-    MicroStep {
-        tokens: saturated(shape.lanes * shape.segment),
-        targets_per_lane: saturated(shape.targets),
-        memory_per_lane: saturated(shape.layers * shape.memory * shape.d_model),
-        forward: shape.forward_flops(),
-        recomputed: shape.recomputed_flops(),
-        forward_only: 0.0,
-        activations: shape.activations(),
-        parts: shape.parts(),
-    }
+    Shape::new(config, model).micro_step()
+}
+
+/// What it costs to encode `sequences` of `length` tokens as a whole, without memory.
+pub fn encoding_step(config: &Config, model: &TransfoXlConfig, sequences: usize, length: usize) -> MicroStep {
+    let (lanes, segment) = (sequences as u128, length as u128);
+    let shape = Shape { lanes, segment, query: segment, memory: 0, targets: 0, ..Shape::new(config, model) };
+    shape.micro_step()
 }
 
 /// A cluster of the vocabulary.
@@ -84,6 +81,19 @@ impl Shape {
                 })
                 .collect(),
             shares_table: model.div_val == 1,
+        }
+    }
+
+    fn micro_step(&self) -> MicroStep {
+        MicroStep {
+            tokens: saturated(self.lanes * self.segment),
+            targets_per_lane: saturated(self.targets),
+            memory_per_lane: saturated(self.layers * self.memory * self.d_model),
+            forward: self.forward_flops(),
+            recomputed: self.recomputed_flops(),
+            forward_only: 0.0,
+            activations: self.activations(),
+            parts: self.parts(),
         }
     }
 

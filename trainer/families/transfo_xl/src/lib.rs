@@ -122,6 +122,10 @@ impl Encodes for TransformerXl {
         WordVectors::new(move |ids| embedding.forward(ids))
     }
 
+    fn encoding_step(&self, config: &Config, sequences: usize, length: usize) -> MicroStep {
+        cost::encoding_step(config, own(&config.model), sequences, length)
+    }
+
     fn encoder(&self, model: &ModelConfig, parameters: &Parameters) -> Box<dyn Encoder> {
         Box::new(encoder::TransfoXlEncoder::new(own(model), parameters))
     }

@@ -17,18 +17,26 @@ const CLASSES: u128 = 2;
 
 /// What a micro-step of XLNet costs.
 pub fn micro_step(config: &Config, model: &XlnetConfig) -> MicroStep {
-    let shape = Shape::new(config, model);
-    let whole = |value: u128| Bounds { least: value as f64, most: value as f64 };
-    MicroStep {
-        tokens: saturated(shape.lanes * shape.segment),
-        targets_per_lane: saturated(shape.targets),
-        memory_per_lane: saturated(shape.layers * shape.memory * shape.d_model),
-        forward: whole(PER_MULTIPLY_ADD * shape.products()),
-        recomputed: (PER_MULTIPLY_ADD * shape.recomputed_products()) as f64,
-        forward_only: 0.0,
-        activations: whole(shape.activations()),
-        parts: shape.parts(),
-    }
+    Shape::new(config, model).micro_step()
+}
+
+/// What it costs to encode `sequences` of `length` tokens as a whole: one stream, without memory.
+pub fn encoding_step(config: &Config, model: &XlnetConfig, sequences: usize, length: usize) -> MicroStep {
+    let shape = Shape {
+        lanes: sequences as u128,
+        directions: 1,
+        segment: length as u128,
+        memory: 0,
+        targets: 0,
+        two_streams: false,
+        halves_at: length as u128,
+        content_layers: model.n_layer as u128,
+        segments: PAIR_SEGMENTS,
+        next_sentence: false,
+        vocabulary: 0,
+        ..Shape::new(config, model)
+    };
+    shape.micro_step()
 }
 
 /// Sizes of one micro-step.
@@ -86,6 +94,20 @@ impl Shape {
             recomputes: config.train.recompute,
             keeps_dropped_attention: model.dropatt > 0.0,
             vocabulary: wide(model.vocab_size),
+        }
+    }
+
+    fn micro_step(&self) -> MicroStep {
+        let whole = |value: u128| Bounds { least: value as f64, most: value as f64 };
+        MicroStep {
+            tokens: saturated(self.lanes * self.segment),
+            targets_per_lane: saturated(self.targets),
+            memory_per_lane: saturated(self.layers * self.memory * self.d_model),
+            forward: whole(PER_MULTIPLY_ADD * self.products()),
+            recomputed: (PER_MULTIPLY_ADD * self.recomputed_products()) as f64,
+            forward_only: 0.0,
+            activations: whole(self.activations()),
+            parts: self.parts(),
         }
     }
 
@@ -315,6 +337,22 @@ mod tests {
         // Both lanes share one table of distances.
         let table = flops(&[(18, 8, 6), (18, 8, 6)]);
         assert_eq!(forward(&["pairs.bidirectional=false"]), permutation - table);
+    }
+
+    /// Three sequences of 5 tokens: keys and values of 5 places, distances 4 to -4, and 5 rows that see 5 keys at 9 distances, by three segments.
+    #[test]
+    fn operations_of_an_encoder_are_those_of_the_products_written_out() {
+        let config = config::<crate::XlnetConfig>(&TINY);
+        let step = super::encoding_step(&config, segue_family::own(&config.model), 3, 5);
+        let mut layer = vec![(9, 8, 6)];
+        for _sequence in 0..3 {
+            layer.extend([(5, 8, 6), (5, 8, 6), (5, 8, 6), (5, 6, 8), (5, 10, 6), (5, 6, 10)]);
+            for _head in 0..2 {
+                layer.extend([(5, 1, 4), (5, 5, 4 + 3), (5, 9, 4), (5, 4, 5)]);
+            }
+        }
+        assert_eq!(step.forward.most, flops(&layer.repeat(2)));
+        assert_eq!((step.tokens, step.memory_per_lane, step.targets_per_lane), (15, 0, 0));
     }
 
     #[test]

@@ -132,6 +132,10 @@ impl Encodes for XlnetFamily {
         Xlnet::encoder_specs(own(model))
     }
 
+    fn encoding_step(&self, config: &Config, sequences: usize, length: usize) -> MicroStep {
+        cost::encoding_step(config, own(&config.model), sequences, length)
+    }
+
     fn encoder(&self, model: &ModelConfig, parameters: &Parameters) -> Box<dyn Encoder> {
         Box::new(encoder::XlnetEncoder::new(own(model), parameters))
     }

@@ -68,6 +68,23 @@ fn a_run_is_drawn_with_its_curves_ranks_and_attempts() {
     );
 }
 
+/// The metric of a task goes by its name, and a narrow terminal has fewer columns, each whole.
+#[test]
+fn no_number_is_cut_in_sixty_columns() {
+    let mut tuned = run("sst2");
+    tuned.series.insert("eval/value".into(), vec![(20, 0.9375)]);
+    tuned.series.insert("eval/scores/sst2/dev/accuracy".into(), vec![(20, 0.9375)]);
+    tuned.series.insert("eval/scores/sst2/dev/loss".into(), vec![(20, 0.5)]);
+    let found = lines(&[tuned], Screen::default(), 60, 24);
+    assert_eq!(found[1], "    run  state    step           loss     accuracy");
+    assert_eq!(found[2], "  ■ sst2 training 40/50          2.5000   0.9375");
+    // Of several measures none stands for all.
+    let mut other = run("rte");
+    other.series.insert("eval/value".into(), vec![(20, 0.5)]);
+    let found = lines(&[run("sst2"), other], Screen::default(), 100, 24);
+    assert!(found[1].contains("evaluation"), "{found:#?}");
+}
+
 #[test]
 fn ranks_leave_room_for_the_newest_attempts_and_say_how_many_are_not_shown() {
     let mut many = run("tiny");

@@ -2,11 +2,17 @@
 
 use segue_configs::{Config, Products, Shard};
 use segue_cost::*;
+use segue_kernels::TrainError;
 
 use super::config;
 
 fn held(config: &Config, ranks: usize, choices: &Choices) -> Held {
     Held::new(config, &segue_family::work(config).unwrap(), ranks, choices).unwrap()
+}
+
+fn fitting(config: &Config, ranks: usize, bytes: f64) -> Result<Option<usize>, TrainError> {
+    let held = |config: &Config| Held::new(config, &segue_family::work(config)?, ranks, &Choices::default());
+    largest_micro_batch(config, ranks, bytes, held)
 }
 
 const KEYS: [&str; 3] = ["model.vocab_size=100", "train.lanes=32", "train.micro_batch=4"];
@@ -59,7 +65,7 @@ fn the_largest_micro_batch_is_the_last_that_fits() {
         config.train.micro_batch = micro_batch;
         held(&config, 1, &Choices::default()).total()
     };
-    let fits = |bytes| segue_family::fitting_micro_batch(&config, 1, &Choices::default(), bytes).unwrap();
+    let fits = |bytes| fitting(&config, 1, bytes).unwrap();
     for micro_batch in [1, 2, 4, 8, 16, 32] {
         let found = fits(bytes(micro_batch)).unwrap();
         assert!(found >= micro_batch && bytes(found) <= bytes(micro_batch), "{found} for {micro_batch}");
@@ -70,7 +76,7 @@ fn the_largest_micro_batch_is_the_last_that_fits() {
     assert_eq!(fits(1e12), Some(32));
     assert_eq!(fits(1000.0), None);
     // Two ranks of 32 lanes: 16 each at most.
-    let two = segue_family::fitting_micro_batch(&config, 2, &Choices::default(), 1e12).unwrap();
+    let two = fitting(&config, 2, 1e12).unwrap();
     assert_eq!(two, Some(16));
 }
 
@@ -86,8 +92,7 @@ fn a_model_may_refuse_a_micro_batch() {
     ];
     let mut config = config(&[&keys[..], &["train.lanes=8", "train.micro_batch=2"]].concat());
     config.train.exact = false;
-    let all =
-        (1..9).map(|ranks| segue_family::fitting_micro_batch(&config, ranks, &Choices::default(), 1e12));
+    let all = (1..9).map(|ranks| fitting(&config, ranks, 1e12));
     let found: Vec<Option<usize>> = all.map(Result::unwrap).collect();
     // Pairs of lanes read in both directions: two at least.
     assert_eq!(found, [Some(8), Some(4), None, Some(2), None, None, None, None]);
