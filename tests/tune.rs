@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-use segue_tests::{PIECES, ROOT, Workplace, alone, fail, finish, stderr, succeed};
+use segue_tests::{PIECES, ROOT, Workplace, alone, fail, finish, mpirun, stderr, succeed};
 use serde_json::Value;
 
 const STOP: &str = "[stop]\nturn = 10\nleast = 2\n";
@@ -404,4 +404,124 @@ fn studies_with_mistakes_do_not_start() {
     fs::create_dir(place.path("out")).unwrap();
     fs::write(place.path("out/journal.jsonl"), "{\"event\":\n").unwrap();
     fail(tune(&place, &path, "out", &[]), 65, &["line 1 of", "journal.jsonl"]);
+}
+
+/// The best trial is the one with the highest accuracy, though a search makes numbers small; one that does worse than the others is given up.
+/// Row M16.
+#[test]
+fn a_task_is_tuned_by_its_own_metric() {
+    let place = Workplace::new();
+    // Makes the model and the files of the task.
+    place.finetune("none", &[]);
+    let path = place.path("task.toml");
+    let text = format!(
+        "name = \"Task\"\nrecipe = \"{ROOT}/configs/recipes/finetune-small.toml\"\ntrials = 3\nsearch = \"random\"\nreruns = 1\n\
+         [set]\ntask.name = \"sst2\"\ntask.data = \"{}\"\ntrain.init_from = \"{}\"\ntask.epochs = 3\ntrain.lanes = 8\n\
+         train.micro_batch = 2\ntrain.segment = 32\neval.every = 10\n[stop]\nturn = 20\nleast = 2\n\
+         [[parameter]]\nkey = \"optim.lr\"\nlow = 1e-7\nhigh = 1e-1\nscale = \"log\"\n",
+        place.text("sst2"),
+        place.text("encoder")
+    );
+    fs::write(&path, text).unwrap();
+    let path = path.display().to_string();
+    let output = finish(tune(&place, &path, "out", &[]));
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(said.contains("trials are judged by accuracy, of which higher is better"), "{said}");
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let (summary, best) = (&result["summary"], &result["summary"]["best"]);
+    assert_eq!(
+        (&summary["measure"]["name"], &summary["measure"]["better"]),
+        (&"accuracy".into(), &"higher".into())
+    );
+    let listed = succeed(tune(&place, &path, "out", &["--list"]));
+    let values: Vec<f64> =
+        listed["trials"].as_array().unwrap().iter().map(|trial| trial["value"].as_f64().unwrap()).collect();
+    assert_eq!(
+        best["value"].as_f64().unwrap(),
+        values.iter().copied().fold(f64::MIN, f64::max),
+        "{listed:#}"
+    );
+    assert!(values.iter().all(|value| (0.0..=1.0).contains(value)) && best["loss"].is_null());
+    // The model of the best trial is the one that is told.
+    let run = best["run"].as_str().unwrap();
+    let kept: Value = serde_json::from_str(&read(&place, &format!("out/{run}/best/metrics.json"))).unwrap();
+    assert_eq!(kept["value"], best["value"], "{kept:#}");
+    let report = read(&place, "out/report.md");
+    assert!(
+        report.contains("| trial | accuracy | turns | settings |") && report.contains("higher is better"),
+        "{report}"
+    );
+    assert!(
+        report.contains("## Noise") && !report.contains("perplexity") && !report.contains("nats"),
+        "{report}"
+    );
+
+    let journal = read(&place, "out/journal.jsonl");
+    succeed(tune(&place, &path, "out", &[]));
+    assert_eq!(read(&place, "out/journal.jsonl"), journal, "nothing is trained again");
+    // Its recipe is one of fine-tuning.
+    let (model, data, recipe) = (place.text("encoder"), place.text("sst2"), place.text("out/best.toml"));
+    let args =
+        ["finetune", "--json", "--print-config", "--config", &recipe, "--model", &model, "--data", &data];
+    let config = succeed(alone(&args));
+    let rate: f64 = best["settings"]["optim.lr"].as_str().unwrap().parse().unwrap();
+    assert_eq!((config["optim"]["lr"].as_f64(), config["task"]["epochs"].as_f64()), (Some(rate), Some(3.0)));
+    assert_eq!(config["task"]["name"], "sst2");
+}
+
+/// The same bytes twice, at rates that are a geometric series, on two ranks too; nothing is left but what was asked for, of a recipe that names a
+/// run and would evaluate and write checkpoints too.
+#[test]
+fn a_range_test_raises_the_rate_and_leaves_no_run() {
+    let place = Workplace::new();
+    let (recipe, corpus, run) =
+        (format!("{ROOT}/configs/recipes/tiny-lstm.toml"), place.text("corpus"), place.text("run"));
+    let (data, dir) = (format!("data.corpus={corpus}"), format!("run.dir={run}"));
+    let small =
+        ["train.segment=8", "model.n_layer=1", "eval.every=2", "eval.patience=1", "checkpoint.every=2"];
+    let ends = ["--lr-from", "1e-4", "--lr-to", "100", "--steps", "13"];
+    let args = |output: &str| {
+        let words = ["--json", "bench", "lr", "--config", &recipe, "--output", output, &data, &dir];
+        [&words[..], &ends, &small].concat().into_iter().map(String::from).collect::<Vec<_>>()
+    };
+    let folders = ["one", "two", "ranks"].map(|name| place.text(name));
+    // What lies where it is started is not taken for its own.
+    fs::create_dir_all(place.path("checkpoints/step-00000005")).unwrap();
+    let entries = || fs::read_dir(&place.dir).unwrap().count();
+    let before = entries();
+    let here = |mut command: Command| {
+        command.current_dir(&place.dir);
+        finish(command)
+    };
+    let results = [
+        here(alone(&args(&folders[0]))),
+        here(alone(&args(&folders[1]))),
+        here(mpirun(2, &args(&folders[2]))),
+    ];
+    assert!(results.iter().all(|result| result.status.success()), "{}", stderr(&results[0]));
+    let lines = results.each_ref().map(|result| String::from_utf8_lossy(&result.stdout).into_owned());
+    assert_eq!(lines[0], lines[1]);
+    assert_eq!(lines[0], lines[2]);
+    let found: Value = serde_json::from_str(&lines[0]).unwrap();
+    let points = found["points"].as_array().unwrap();
+    for (i, point) in points.iter().enumerate() {
+        // Half a decade further in each step.
+        let expected = 1e-4 * 10f64.powf(i as f64 / 2.0);
+        assert!((point["lr"].as_f64().unwrap() / expected - 1.0).abs() < 1e-12, "{point}");
+        assert_eq!(point["step"], i + 1);
+    }
+    assert!(points.len() > 3 && loss_of(&points[0]) > 0.0);
+    for name in ["lr.json", "lr.csv", "lr.svg"] {
+        let texts = folders.each_ref().map(|folder| fs::read_to_string(format!("{folder}/{name}")).unwrap());
+        assert_eq!((&texts[0], &texts[0]), (&texts[1], &texts[2]), "{name}");
+    }
+    assert_eq!((entries() - before, fs::read_dir(place.path("checkpoints")).unwrap().count()), (3, 1));
+    let half = args(&place.text("half")).into_iter().chain(["train.precision=fp16".into()]);
+    let found = succeed(alone(&half.collect::<Vec<_>>()));
+    assert!(found["overflowed"].as_u64().unwrap() > 0, "{found}");
+    fail(alone(&args(&folders[0])), 73, &["is not empty", "--force"]);
+    let falls = ["bench", "lr", "--lr-from", "1", "--lr-to", "0.1"];
+    fail(alone(&falls), 64, &["--lr-from is 1", "let the rates rise"]);
+    fail(alone(&["bench", "lr", "task.name=sst2"]), 64, &["sst2", "--model DIR"]);
 }

@@ -196,6 +196,9 @@ impl Config {
         idle.extend(Idle::all(never, "average", &["patience"], &["eval.every"], why));
         let never = never && self.task.name.is_empty();
         idle.extend(Idle::all(never, "eval", &["patience"], &["eval.every", "task.name"], why));
+        let (impatient, why) = (self.eval.patience == 0, "needs eval.patience of at least 1");
+        let impatient = impatient && self.task.name.is_empty();
+        idle.extend(Idle::all(impatient, "eval", &["min_delta"], &["eval.patience", "task.name"], why));
         idle
     }
 

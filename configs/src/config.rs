@@ -11,7 +11,8 @@ use crate::refusal::out_of_range;
 use crate::section::Section;
 use crate::{
     AverageConfig, CheckpointConfig, ConfigError, EvalConfig, FinetuneConfig, LogConfig, LossScaleConfig,
-    ModelConfig, OptimConfig, PublishedConfig, RecoveryConfig, RunConfig, ScheduleConfig, TrainConfig, range,
+    ModelConfig, OptimConfig, PublishedConfig, RecoveryConfig, RisingRate, RunConfig, ScheduleConfig,
+    TrainConfig, range,
 };
 
 /// Writes down all that follows from the list of sections, which is in the order of a recipe: [`Config`], its defaults, its JSON and what is
@@ -36,6 +37,8 @@ macro_rules! sections {
             /// `[optim.NAME]` and `[schedule.NAME]` of the networks of a run that has several: what of each section is another
             /// value for that network.
             pub(crate) networks: Networks,
+            /// Of a range test, its learning rates: they take the place of the schedule. No key sets it, and no record has it.
+            pub rising: Option<RisingRate>,
         }
 
         impl Config {
@@ -48,6 +51,7 @@ macro_rules! sections {
                     $($later: Default::default(),)*
                     own,
                     networks: Networks::new(),
+                    rising: None,
                 }
             }
 
@@ -86,6 +90,7 @@ macro_rules! sections {
                         .map_err(|error| wrong(stringify!($later), error))?,)*
                     own,
                     networks,
+                    rising: None,
                 })
             }
 

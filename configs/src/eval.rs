@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::range::Range;
+
 /// `[eval]`: evaluation of the validation split while training. A run without one is not evaluated. There is always
 /// one after the last step.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
@@ -13,4 +15,8 @@ pub struct EvalConfig {
     /// Pre-training: stop when this many evaluations in a row bring nothing better, and keep the best model as
     /// `checkpoint.best` does; 0 for never.
     pub patience: u64,
+    /// Least improvement that begins the count of `patience` anew, in units of the measure that the best model is chosen by (a loss in nats a target), against the
+    /// last evaluation that did. The best model is kept by any improvement.
+    #[schemars(transform = Range::at_least(0.0).in_double())]
+    pub min_delta: f64,
 }

@@ -140,6 +140,10 @@ mod tests {
             ),
             (&["eval.patience=3"], "`eval.patience` = 3 is invalid: counts evaluations"),
             (
+                &["eval.every=5", "eval.min_delta=0.1"],
+                "`eval.min_delta` = 0.1 is invalid: needs eval.patience",
+            ),
+            (
                 &["average.kind=two_tailed", "eval.every=5", "average.variant=core", "average.stagnation=2"],
                 "`average.stagnation` = 2 is invalid: needs average.variant = \"extended\"",
             ),

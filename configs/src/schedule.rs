@@ -129,3 +129,28 @@ impl Default for ScheduleConfig {
         }
     }
 }
+
+/// Learning rates that rise from step to step, of a range test (Smith 2017, §3.3). Its ends are multiples of the peak, so that networks with
+/// rates of their own keep their ratios.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RisingRate {
+    /// Multiple of the peak in the first step.
+    pub from: f64,
+    /// Multiple of the peak in the last step.
+    pub to: f64,
+    /// Steps, two at least.
+    pub steps: u64,
+    /// Whether steps are a constant difference apart, and not a constant factor.
+    pub linear: bool,
+}
+
+impl RisingRate {
+    /// The multiple of the peak in step `step`, counted from 1.
+    pub fn multiple(&self, step: u64) -> f64 {
+        let share = step.saturating_sub(1) as f64 / (self.steps - 1) as f64;
+        match self.linear {
+            true => self.from + (self.to - self.from) * share,
+            false => self.from * (self.to / self.from).powf(share),
+        }
+    }
+}

@@ -44,6 +44,8 @@ impl Config {
         let tunes = !self.task.name.is_empty();
         let why = "fine-tuning has a patience of its own, task.patience";
         let mut idle = Idle::all(tunes, "eval", &["patience"], &["task.name"], why);
+        let why = "fine-tuning has a least improvement of its own, task.min_delta";
+        idle.extend(Idle::all(tunes, "eval", &["min_delta"], &["task.name"], why));
         let why = "fine-tuning keeps its best model always";
         idle.extend(Idle::all(tunes, "checkpoint", &["best"], &["task.name"], why));
         idle
@@ -62,6 +64,8 @@ mod tests {
         };
         let message = load(&["task.name=sst2", "eval.patience=3"]).unwrap_or_default();
         assert!(message.contains("`eval.patience` = 3 is invalid") && message.contains("task.patience"));
+        let message = load(&["task.name=sst2", "eval.min_delta=0.1"]).unwrap_or_default();
+        assert!(message.contains("task.min_delta"), "{message}");
         for keys in [&["task.name=sst2", "task.epochs=3"][..], &["eval.patience=3", "task.name=sst2"]] {
             assert_eq!(load(keys), None);
         }

@@ -16,8 +16,12 @@ const STACKS_WITHIN: Duration = Duration::from_secs(1);
 /// Where it is written.
 static FILE: OnceLock<(PathBuf, usize)> = OnceLock::new();
 
-/// Sets the run that this process trains in as rank `rank`: where it hangs, `RUN/logs/hang-rank-RRRRR.json` tells.
+/// Sets the run that this process trains in as rank `rank`: where it hangs, `RUN/logs/hang-rank-RRRRR.json` tells. Of a run without a folder
+/// nothing does.
 pub fn of_run(run: &Path, rank: usize) {
+    if run.as_os_str().is_empty() {
+        return;
+    }
     let file = run.join("logs").join(format!("hang-rank-{rank:05}.json"));
     if FILE.set((file, rank)).is_ok() {
         deadline::before_the_end(write_down);

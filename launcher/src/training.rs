@@ -31,17 +31,22 @@ pub fn check_run_dir(dir: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Why a run ended before its last step, in words. `patience`: the key of its patience.
-pub fn early_end(outcome: &Outcome, patience: &str) -> Option<String> {
+/// Why a run ended before its last step, in words. `patience`: the key of its patience; `min_delta`: how much better an evaluation had to be.
+pub fn early_end(outcome: &Outcome, patience: &str, min_delta: f64) -> Option<String> {
     let step = outcome.step;
     let why = match outcome.stopped_early? {
         EarlyEnd::Patience(count) => {
             let best =
                 outcome.best.map_or(String::new(), |(step, value)| format!(" ({value:.4} at step {step})"));
-            format!(
-                "{} in a row were no better than the best{best}: {patience} = {count}",
-                counted(count, "evaluation")
-            )
+            let evaluations = counted(count, "evaluation");
+            match min_delta > 0.0 {
+                false => {
+                    format!("{evaluations} in a row were no better than the best{best}: {patience} = {count}")
+                }
+                true => format!(
+                    "{evaluations} in a row were not better by more than {min_delta}, the best{best} among them or not: {patience} = {count}"
+                ),
+            }
         }
         EarlyEnd::Stages => "the last stage of average.fine_tuning is over".into(),
         EarlyEnd::TimeLimit => "train.time_limit is over".into(),
@@ -77,6 +82,19 @@ impl Place {
     pub fn compute(&self) -> Compute {
         self.compute
     }
+
+    /// Checks that `job`, whose data are open, has room on this host and that its data are whole.
+    pub fn check(&self, config: &Config, job: &dyn Job, comm: &dyn Communicator) -> Result<(), Failure> {
+        // What reading the data has freed goes back.
+        libtorch::keep_freed_memory();
+        if self.compute == Compute::CPU {
+            memory::check(&job.memory(config, comm.world_size())?, self.ranks.len())?;
+        }
+        if self.ranks.first() == Some(&comm.rank()) {
+            job.check_data()?;
+        }
+        Ok(())
+    }
 }
 
 /// A run folder that is this job's, ready for training.
@@ -103,16 +121,9 @@ impl<'a> Training<'a> {
         comm: &'a dyn Communicator,
         out: &'a Output,
     ) -> Result<Self, Failure> {
-        let Place { hosts, ranks, compute } = place;
-        // All data are open: what reading them has freed goes back.
-        libtorch::keep_freed_memory();
         let preemption = Preemption::install()?;
-        if compute == Compute::CPU {
-            memory::check(&job.memory(config, comm.world_size())?, ranks.len())?;
-        }
-        if ranks.first() == Some(&comm.rank()) {
-            job.check_data()?;
-        }
+        place.check(config, job, comm)?;
+        let Place { hosts, compute, .. } = place;
         let run = Path::new(&config.run.dir);
         let _lock = if comm.rank() == 0 { Some(lock_run(run)?) } else { None };
         start_log(run, comm.rank(), config.log.trace_steps > 0)?;

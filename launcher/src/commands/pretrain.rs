@@ -1,14 +1,16 @@
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use segue_collectives::Communicator;
 use segue_configs::{Config, FinetuneConfig};
 use segue_engine::Outcome;
+use segue_kernels::TrainError;
+use segue_publish::read_regular_text;
 use segue_tasks::TaskConfig;
 use serde_json::{Value, json};
 
 use super::{Keys, at_least_one, check_set, dry_run, print_config};
-use crate::failure::{BAD_CONFIG, Failure, PREEMPTED};
+use crate::failure::{BAD_CONFIG, Failure, NO_INPUT, PREEMPTED};
 use crate::output::Output;
 use crate::recipes;
 use crate::training::{Place, Training, early_end};
@@ -57,29 +59,65 @@ pub fn run(args: PretrainArgs, json: bool, comm: &dyn Communicator, out: &Output
         return dry_run::run(loaded.config, args.ranks.unwrap_or(comm.world_size()), out);
     }
     let mut config = loaded.config;
-    refuse_task(&config.task.name)?;
-    if let Some(key) = key_of_a_task(&config) {
-        let hint = "hint: train tasks with `segue finetune`, or leave it out";
-        return Err(Failure::new(BAD_CONFIG, format!("pre-training does not read task.{key}\n{hint}")));
-    }
-    let data = &config.to_json()["data"];
-    let reads = data["corpus"].is_string();
-    let named = ["corpus", "corpora"].iter().any(|key| match &data[*key] {
-        Value::String(text) => !text.is_empty(),
-        Value::Array(all) => !all.is_empty(),
-        _ => false,
-    });
+    check_pretraining(&config)?;
     check_set(&[
         ("run.dir", config.run.dir.is_empty(), "run.dir=FOLDER"),
-        ("data.corpus", reads && !named, "data.corpus=FOLDER"),
+        ("data.corpus", lacks_corpus(&config.to_json()), "data.corpus=FOLDER"),
     ])?;
     let place = Place::find(&config, comm)?;
-    let job = (segue_family::of(&config.model).open)(&mut config)?;
+    let job =
+        (segue_family::of(&config.model).open)(&mut config).map_err(|error| where_it_was(error, &config))?;
     let unnamed = job.names().and_then(|names| config.model.unnamed_rows(names));
     unnamed.iter().for_each(|note| out.line(note));
     let training = Training::begin(place, &config, &*job, comm, out)?;
     let outcome = training.train(&config, &*job)?;
     Ok(summary(&config, &outcome, out))
+}
+
+/// Refuses a configuration of fine-tuning.
+pub fn check_pretraining(config: &Config) -> Result<(), Failure> {
+    refuse_task(&config.task.name)?;
+    match key_of_a_task(config) {
+        None => Ok(()),
+        Some(key) => {
+            let hint = "hint: train tasks with `segue finetune`, or leave it out";
+            Err(Failure::new(BAD_CONFIG, format!("pre-training does not read task.{key}\n{hint}")))
+        }
+    }
+}
+
+/// Whether a configuration as JSON names no data although its family reads some.
+pub fn lacks_corpus(config: &Value) -> bool {
+    let data = &config["data"];
+    data["corpus"].is_string() && !["corpus", "corpora"].iter().any(|key| names_data(&data[*key]))
+}
+
+/// Whether this value of a key of `[data]` names any.
+fn names_data(value: &Value) -> bool {
+    match value {
+        Value::String(text) => !text.is_empty(),
+        Value::Array(all) => !all.is_empty(),
+        _ => false,
+    }
+}
+
+/// The failure to open the data of a run; where the run has read them from there before, with what to do if they were moved.
+fn where_it_was(error: TrainError, config: &Config) -> Failure {
+    let failure = Failure::from(error);
+    let then = read_regular_text(Path::new(&config.run.dir).join("config.json")).unwrap_or_default();
+    let then: Value = serde_json::from_str(&then).unwrap_or_default();
+    let now = config.to_json();
+    let is_as_then = |key: &&str| names_data(&now["data"][*key]) && then["data"][*key] == now["data"][*key];
+    let key = ["corpus", "corpora"].into_iter().find(is_as_then).filter(|_| failure.code == NO_INPUT);
+    let hint = key.map(|key| {
+        let place = &now["data"][key];
+        format!(
+            "the data of the run {} lay at {} before: where they were moved, add data.{key}=NEW to the same command",
+            config.run.dir,
+            place.as_str().map_or(place.to_string(), String::from)
+        )
+    });
+    Failure { hint: hint.or(failure.hint.clone()), ..failure }
 }
 
 fn refuse_task(name: &str) -> Result<(), Failure> {
@@ -92,13 +130,29 @@ fn refuse_task(name: &str) -> Result<(), Failure> {
     }
 }
 
+/// Refuses settings of a task where none is named.
+pub fn refuse_nameless_task(config: &Config) -> Result<(), Failure> {
+    let Some(key) = key_of_a_task(config) else { return Ok(()) };
+    let message = format!("task.{key} is of fine-tuning, and no task is named");
+    let hint = "hint: add task.name=TASK train.init_from=MODEL task.data=FOLDER";
+    Err(Failure::new(BAD_CONFIG, format!("{message}\n{hint}")))
+}
+
 /// The first key of `[task]` that is not at its default.
-pub fn key_of_a_task(config: &Config) -> Option<String> {
+fn key_of_a_task(config: &Config) -> Option<String> {
     let mut defaults = json!(FinetuneConfig::default());
     defaults.as_object_mut()?.extend(json!(TaskConfig::default()).as_object()?.clone());
     let all = config.to_json();
     let mut keys = all["task"].as_object()?.iter();
     keys.find(|(key, value)| defaults[*key] != **value).map(|(key, _)| key.clone())
+}
+
+/// What a run has come to, which may be more steps than are asked for now.
+fn end_of(step: u64, steps: u64) -> String {
+    match step > steps {
+        false => format!("step {step} of {steps} is done"),
+        true => format!("the run is at step {step}, past train.steps = {steps}: nothing was trained"),
+    }
 }
 
 fn summary(config: &Config, outcome: &Outcome, out: &Output) -> Value {
@@ -108,12 +162,13 @@ fn summary(config: &Config, outcome: &Outcome, out: &Output) -> Value {
             outcome.step
         ));
     } else {
-        if let Some(why) = early_end(outcome, "eval.patience") {
+        if let Some(why) = early_end(outcome, "eval.patience", config.eval.min_delta) {
             out.line(&why);
         }
         out.line(&format!(
-            "step {} of {} is done; all files are in {}",
-            outcome.step, config.train.steps, config.run.dir
+            "{}; all files are in {}",
+            end_of(outcome.step, config.train.steps),
+            config.run.dir
         ));
     }
     json!({
@@ -126,4 +181,37 @@ fn summary(config: &Config, outcome: &Outcome, out: &Output) -> Value {
         "preempted": outcome.preempted,
         "exit_code": if outcome.preempted { PREEMPTED } else { 0 },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use segue_data_error::DataError;
+
+    use super::*;
+
+    #[test]
+    fn a_run_past_its_last_step_says_so() {
+        assert_eq!(end_of(200, 400), "step 200 of 400 is done");
+        assert_eq!(end_of(400, 200), "the run is at step 400, past train.steps = 200: nothing was trained");
+    }
+
+    /// Who has trained from there is told of the key; who has not, how a corpus is made.
+    #[test]
+    fn a_corpus_that_was_moved_is_not_to_be_built_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = dir.path().display().to_string();
+        let missing = || -> TrainError {
+            let why = "\nhint: make a corpus with `segue data build`".into();
+            DataError::Missing { path: "old/corpus.json".into(), why }.into()
+        };
+        let config = |corpus: &str| {
+            let overrides = [format!("run.dir={run}"), format!("data.corpus={corpus}")];
+            segue_families::MODELS.load(None, &overrides).unwrap().config
+        };
+        let hint = |corpus: &str| where_it_was(missing(), &config(corpus)).hint.unwrap();
+        assert_eq!(hint("old"), "make a corpus with `segue data build`");
+        std::fs::write(dir.path().join("config.json"), config("old").to_json().to_string()).unwrap();
+        assert!(hint("old").contains("lay at old before") && hint("old").contains("data.corpus=NEW"));
+        assert_eq!(hint("other"), "make a corpus with `segue data build`");
+    }
 }

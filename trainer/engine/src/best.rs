@@ -39,8 +39,11 @@ pub struct BestSoFar {
     pub tie: Option<f64>,
     /// The step it was found after.
     pub best_step: u64,
-    /// Evaluations since the last one with a better value.
+    /// Evaluations since the last one with a better value, by more than the least improvement that counts.
     pub since_best: u64,
+    /// The value of that one, where it is another than the best.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bar: Option<f64>,
     /// The evaluation of the model that is kept, where it is another one: a better one that does not count, say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub aside: Option<Rating>,
@@ -65,19 +68,30 @@ impl BestSoFar {
     }
 
     /// Takes note of an evaluation; true where its model is the one to keep. One that wins by its `tie` alone is no reason for more
-    /// patience. One that does not count (`counts`) changes nothing of what others are measured by.
-    pub fn observe(&mut self, found: Rating, counts: bool, is_better: impl Fn(f64, f64) -> bool) -> bool {
+    /// patience, and so is one that is better by `min_delta` or less than the last that was a reason. One that does not count (`counts`) changes
+    /// nothing of what others are measured by.
+    pub fn observe(
+        &mut self,
+        found: Rating,
+        counts: bool,
+        min_delta: f64,
+        is_better: impl Fn(f64, f64) -> bool,
+    ) -> bool {
         let again = self.aside.is_some_and(|aside| aside.is(found));
         let keep = again || found.beats(self.kept(), &is_better);
         if !counts {
             self.aside = if keep { Some(found) } else { self.aside };
             return keep;
         }
-        let better = found.value.is_finite() && self.best.is_none_or(|best| is_better(found.value, best));
+        let bar = self.bar.or(self.best);
+        let exceeds = |bar: f64| is_better(found.value, bar) && (found.value - bar).abs() > min_delta;
+        let better = found.value.is_finite() && bar.is_none_or(exceeds);
         self.since_best = if better { 0 } else { self.since_best + 1 };
+        let bar = if better { Some(found.value) } else { bar };
         if found.beats(self.counted(), &is_better) {
             (self.best, self.tie, self.best_step) = (Some(found.value), found.tie, found.step);
         }
+        self.bar = bar.filter(|bar| Some(*bar) != self.best);
         if keep {
             self.aside = Some(found).filter(|found| self.counted() != Some(*found));
         }
@@ -105,12 +119,12 @@ mod tests {
         let is: Vec<bool> = (1..)
             .zip(seen)
             .map(|(step, (value, tie))| {
-                best.observe(Rating { value, tie: Some(tie), step }, true, |a, b| a > b)
+                best.observe(Rating { value, tie: Some(tie), step }, true, 0.0, |a, b| a > b)
             })
             .collect();
         assert_eq!(is, [true, false, true, false, false, true]);
         assert_eq!((best.best_step, best.best, best.tie, best.since_best), (6, Some(0.5), Some(0.9), 0));
-        assert!(!best.observe(Rating { value: 0.5, tie: None, step: 7 }, true, |a, b| a > b));
+        assert!(!best.observe(Rating { value: 0.5, tie: None, step: 7 }, true, 0.0, |a, b| a > b));
     }
 
     /// A model of step 10 lies there, of which the state of step 7 knows nothing.
@@ -118,7 +132,7 @@ mod tests {
     fn a_run_that_goes_on_measures_by_the_model_that_lies_there() {
         let rating = |step, value| Rating { value, tie: None, step };
         let state = || BestSoFar { best: Some(3.0), best_step: 5, ..BestSoFar::default() };
-        let see = |best: &mut BestSoFar, found| best.observe(found, true, |a, b| a < b);
+        let see = |best: &mut BestSoFar, found| best.observe(found, true, 0.0, |a, b| a < b);
         let mut best = state();
         best.find(rating(5, 3.0));
         assert_eq!(best, state());
@@ -133,11 +147,30 @@ mod tests {
         assert!(see(&mut best, rating(15, 1.0)) && best.aside.is_none());
     }
 
+    /// By more than half a unit: steps of 0.3 count when two of them have come together; the best is kept at each.
+    #[test]
+    fn small_improvements_use_up_patience_until_they_add_up() {
+        let mut best = BestSoFar::default();
+        let seen = [3.0, 2.7, 2.4, 2.1, 1.9, 1.8, 2.0, 1.2];
+        let found: Vec<(bool, u64)> = (1..)
+            .zip(seen)
+            .map(|(step, value)| {
+                let keep = best.observe(Rating { value, tie: None, step }, true, 0.5, |a, b| a < b);
+                best = serde_json::from_str(&serde_json::to_string(&best).unwrap()).unwrap();
+                (keep, best.since_best)
+            })
+            .collect();
+        let expected =
+            [(true, 0), (true, 1), (true, 0), (true, 1), (true, 2), (true, 0), (false, 1), (true, 0)];
+        assert_eq!(found, expected);
+        assert_eq!((best.best, best.bar), (Some(1.2), None));
+    }
+
     #[test]
     fn an_evaluation_that_does_not_count_keeps_its_model_and_sets_no_bar() {
         let mut best = BestSoFar::default();
         let mut see = |step, value, counts| {
-            let keep = best.observe(Rating { value, tie: None, step }, counts, |a, b| a < b);
+            let keep = best.observe(Rating { value, tie: None, step }, counts, 0.0, |a, b| a < b);
             (keep, best.best_step, best.since_best, best.kept().map(|kept| kept.step))
         };
         assert_eq!(see(5, 3.0, true), (true, 5, 0, Some(5)));

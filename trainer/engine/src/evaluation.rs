@@ -13,7 +13,7 @@ use super::doubles;
 use super::event::{EarlyEnd, Event};
 use super::family::{Better, Family, KeepBest, Measures};
 use super::kept::metrics_file;
-use super::run::Run;
+use super::run::{Run, leaves_nothing};
 use super::share::Watch;
 use crate::checkpoint::BEST;
 use crate::optim::averaging::{AveragingEvent, TRAINED};
@@ -76,7 +76,8 @@ impl<F: Family> Run<'_, F> {
         counts: bool,
         on_event: &mut dyn FnMut(Event),
     ) -> Result<Option<bool>, TrainError> {
-        if self.family.keeps_best().is_none() {
+        let Some(KeepBest { min_delta, .. }) = self.family.keeps_best() else { return Ok(None) };
+        if leaves_nothing(self.config) {
             return Ok(None);
         }
         let step = self.state.step;
@@ -91,7 +92,7 @@ impl<F: Family> Run<'_, F> {
         let (lead, tie) = (agreed[0], agreed[1]);
         let found = Rating { value: lead, tie: Some(tie).filter(|tie| tie.is_finite()), step };
         let mut so_far = self.state.task.clone();
-        let best = so_far.observe(found, counts, is_better);
+        let best = so_far.observe(found, counts, min_delta, is_better);
         if best {
             let mut files = self.family.beside_best(measures, step);
             files.push(metrics_file(found, measures));
@@ -107,7 +108,7 @@ impl<F: Family> Run<'_, F> {
 
     /// Whether evaluations end the run, and why: patience is used up, or the last stage is over.
     pub(super) fn out_of_patience(&self) -> Option<EarlyEnd> {
-        let KeepBest { patience } = self.family.keeps_best().unwrap_or(KeepBest { patience: 0 });
+        let KeepBest { patience, .. } = self.family.keeps_best().unwrap_or_default();
         if self.state.fine_tuning.over {
             return Some(EarlyEnd::Stages);
         }

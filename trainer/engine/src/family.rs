@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use segue_collectives::Communicator;
+use segue_configs::EvalConfig;
 use segue_dataloader::Reader;
 use segue_kernels::{Parameters, TrainError};
 use segue_tokenizer::Tokenizer;
@@ -149,10 +150,19 @@ pub enum LossAs {
 }
 
 /// Whether a run keeps the best model it has seen in a folder of its own, beside its checkpoints.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct KeepBest {
     /// Evaluations in a row without a better one that end the run; 0 for never.
     pub patience: u64,
+    /// How much better one has to be for that, in units of the leading measure.
+    pub min_delta: f64,
+}
+
+impl KeepBest {
+    /// As `[eval]` says.
+    pub fn of(config: &EvalConfig) -> Self {
+        Self { patience: config.patience, min_delta: config.min_delta }
+    }
 }
 
 /// What family `F` trains on in one step.

@@ -223,6 +223,7 @@ impl Network {
     /// Learning rate of step `step` of the run, before its update.
     pub fn learning_rate(&self, step: u64) -> f64 {
         let step = match self.config.schedule.of {
+            _ if self.config.rising.is_some() => step,
             CountOf::Run => step,
             CountOf::Network => self.optimizer.counts().updates() + 1,
         };

@@ -1,6 +1,7 @@
-//! `segue bench`: the speed of each part on its own.
+//! `segue bench`: the speed of each part on its own, and a range test of learning rates.
 
 mod generate;
+mod lr;
 mod pairs;
 mod products;
 mod sizes;
@@ -37,6 +38,8 @@ enum What {
     Step(step::StepArgs),
     /// Fine-tuning steps of an XLNet on random texts.
     Task(task::TaskArgs),
+    /// A learning-rate range test: the loss of a recipe's first steps at rates that rise.
+    Lr(lr::LrArgs),
     /// Writing texts with random weights, one token after the other.
     Generate(generate::GenerateArgs),
     /// Sums over ranks: in the order of the tree, the same by messages of bf16, and by the MPI library.
@@ -87,6 +90,7 @@ pub fn run(args: BenchArgs, comm: &dyn Communicator, out: &Output) -> Result<Val
     match args.what {
         What::Step(args) => step::run(&args, comm, out),
         What::Task(args) => task::run(&args, comm, out),
+        What::Lr(args) => lr::run(&args, comm, out),
         What::Generate(args) => generate::run(&args, out),
         What::Allreduce(args) => allreduce(&args, comm, out),
         What::Data(args) => data(&args, out),

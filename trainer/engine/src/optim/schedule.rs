@@ -6,8 +6,12 @@ use segue_configs::{Config, DecayFrom, LineEnd, ScheduleKind};
 
 /// Learning rate of update `step`, counted from 1: linear warm-up to [`Config::peak_lr`], then the configured
 /// decay. Cosine and linear end at `schedule.floor` times the peak and stay there, and each cycle ends there; steps go down to it and no further.
+/// A range test has its own rates ([`Config::rising`]) in the place of both.
 pub fn learning_rate(config: &Config, step: u64) -> f64 {
     let (schedule, peak) = (&config.schedule, config.peak_lr());
+    if let Some(rising) = &config.rising {
+        return peak * rising.multiple(step);
+    }
     if step < schedule.warmup {
         return peak * step as f64 / schedule.warmup as f64;
     }
@@ -47,6 +51,8 @@ fn progress(config: &Config, step: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use segue_configs::RisingRate;
+
     use super::*;
 
     fn config(overrides: &[&str]) -> Config {
@@ -107,6 +113,16 @@ mod tests {
         // A warm-up takes the place of the beginning of the first cycle, and moves none.
         let c = config(&[&keys[..], &["schedule.warmup=2"]].concat());
         assert_eq!(points(&c, &[1, 2, 3, 4, 5]), [0.5, 0.55, 0.325, 0.1, 0.775]);
+    }
+
+    /// From 1e-4 to 1, a factor of 10 or a difference of 0.249975 from step to step, whatever the schedule; by the recipe's peak of 0.5.
+    #[test]
+    fn the_rates_of_a_range_test_rise_from_end_to_end() {
+        let mut c = config(&["optim.lr=0.5", "schedule.kind=linear", "schedule.warmup=3", "train.steps=9"]);
+        c.rising = Some(RisingRate { from: 2e-4, to: 2.0, steps: 5, linear: false });
+        assert_eq!(points(&c, &[1, 2, 3, 4, 5]), [1e-4, 1e-3, 1e-2, 0.1, 1.0]);
+        c.rising = Some(RisingRate { from: 2e-4, to: 2.0, steps: 5, linear: true });
+        assert_eq!(points(&c, &[1, 3, 5]), [1e-4, 0.50005, 1.0]);
     }
 
     #[test]

@@ -132,7 +132,7 @@ impl Family for MomentGame<'_> {
     }
 
     fn keeps_best(&self) -> Option<KeepBest> {
-        Some(KeepBest { patience: self.config.eval.patience })
+        Some(KeepBest::of(&self.config.eval))
     }
 
     fn model_config(&self, _: &Players) -> Value {

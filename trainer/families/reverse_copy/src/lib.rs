@@ -218,8 +218,7 @@ impl Family for ReverseCopy<'_> {
     }
 
     fn keeps_best(&self) -> Option<KeepBest> {
-        let patience = self.config.eval.patience;
-        self.config.keeps_best().then_some(KeepBest { patience })
+        self.config.keeps_best().then(|| KeepBest::of(&self.config.eval))
     }
 
     fn model_config(&self, _: &Copier) -> Value {

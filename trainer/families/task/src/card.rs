@@ -5,8 +5,8 @@ use std::path::Path;
 use segue_configs::{Config, ModelConfig};
 use segue_dataloader::sections::SegmentConfig;
 use segue_tasks::{Kind, TaskConfig, TaskData};
-use serde_json::json;
 
+use super::front_matter::{BaseModel, front_matter};
 use super::head_spec::HeadSpec;
 use super::scoring::SplitScores;
 
@@ -15,6 +15,8 @@ use super::scoring::SplitScores;
 pub struct Circumstances {
     /// Processor, and how many ranks.
     pub hardware: String,
+    /// What is known of the model that it began with.
+    pub base: BaseModel,
 }
 
 /// `README.md` of a fine-tuned model: front matter that the Hub reads, then the same for people. `pipeline` is the public
@@ -29,13 +31,17 @@ pub fn model_card(
 ) -> String {
     let names: Vec<String> = tasks.iter().map(|data| one_line(&data.name)).collect();
     let model = config.model.model_type();
-    let kinds: Vec<Kind> = tasks.iter().map(|data| data.kind).collect();
-    let mut card = front_matter(model, &kinds, scores, pipeline);
-    card.push_str(&format!("\n# {model} fine-tuned on {}\n\n", names.join(", ")));
+    let title = format!("{model} fine-tuned on {}", names.join(", "));
+    let kinds: Vec<(&str, Kind)> = tasks.iter().map(|data| (data.name.as_str(), data.kind)).collect();
+    let none = BaseModel::default();
+    let from_scratch = config.own::<TaskConfig>().from_scratch;
+    let base = if from_scratch { &none } else { &circumstances.base };
+    let mut card = front_matter(model, &title, &kinds, scores, pipeline, base);
+    card.push_str(&format!("\n# {title}\n\n"));
     card.push_str(&score_table(scores));
     card.push_str(&use_of(pipeline, Some(config.own::<SegmentConfig>().segment)));
     card.push_str("\n## Training\n\n");
-    let start = match config.own::<TaskConfig>().from_scratch {
+    let start = match from_scratch {
         true => "random weights in the sizes of",
         false => "weights of",
     };
@@ -56,7 +62,7 @@ pub fn model_card(
     card
 }
 
-/// `README.md` of the folder of one task, `head`, of a model that has the heads `all`.
+/// `README.md` of the folder of one task, `head`, of a model that has the heads `all` and was made of `base`.
 pub(super) fn extracted_card(
     model: &ModelConfig,
     head: &HeadSpec,
@@ -64,11 +70,13 @@ pub(super) fn extracted_card(
     scores: &[SplitScores],
     pipeline: &Result<&'static str, String>,
     longest: Option<usize>,
+    base: &BaseModel,
 ) -> String {
     let others: Vec<String> = all.iter().map(|head| one_line(&head.task)).collect();
     let model = model.model_type();
-    let mut card = front_matter(model, &[head.kind], scores, pipeline);
-    card.push_str(&format!("\n# {model} fine-tuned on {}\n\n", one_line(&head.task)));
+    let title = format!("{model} fine-tuned on {}", one_line(&head.task));
+    let mut card = front_matter(model, &title, &[(&head.task, head.kind)], scores, pipeline, base);
+    card.push_str(&format!("\n# {title}\n\n"));
     if !scores.is_empty() {
         card.push_str(&score_table(scores));
     }
@@ -78,22 +86,6 @@ pub(super) fn extracted_card(
         others.join(", ")
     ));
     card
-}
-
-/// What the Hub reads. JSON is YAML: names stay what they are, whatever is in them.
-fn front_matter(
-    model: &str,
-    kinds: &[Kind],
-    scores: &[SplitScores],
-    pipeline: &Result<&'static str, String>,
-) -> String {
-    let tag = pipeline.as_ref().map_or(String::new(), |name| format!("pipeline_tag: {name}\n"));
-    format!(
-        "---\nlibrary_name: {}\n{tag}tags: {}\nmetrics: {}\n---\n",
-        library(kinds),
-        json!([model, "segue"]),
-        json!(metric_names(scores))
-    )
 }
 
 fn score_table(scores: &[SplitScores]) -> String {
@@ -132,14 +124,6 @@ fn columns(tasks: &[TaskData]) -> String {
     told.collect::<Vec<_>>().join("; ")
 }
 
-/// The package that opens the model with its heads: of several heads the public one has none.
-fn library(kinds: &[Kind]) -> &'static str {
-    match kinds {
-        [one] if *one != Kind::Ranking => "transformers",
-        _ => "segue",
-    }
-}
-
 /// How the public package opens the folder, or that it does not.
 fn use_of(pipeline: &Result<&'static str, String>, longest: Option<usize>) -> String {
     let longest =
@@ -161,16 +145,6 @@ fn use_of(pipeline: &Result<&'static str, String>, longest: Option<usize>) -> St
     }
 }
 
-fn metric_names(scores: &[SplitScores]) -> Vec<&str> {
-    let mut names: Vec<&str> = Vec::new();
-    for metric in scores.iter().flat_map(|split| &split.metrics) {
-        if !names.contains(&metric.name.as_str()) {
-            names.push(&metric.name);
-        }
-    }
-    names
-}
-
 fn counts(tasks: &[TaskData]) -> String {
     let of = |data: &TaskData| {
         let train = data.train.as_ref().map_or(0, |split| split.examples.len());
@@ -181,6 +155,8 @@ fn counts(tasks: &[TaskData]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::Metric;
 
@@ -229,8 +205,9 @@ mod tests {
             model_card(&config, &[data], &[scores], 3, &Ok("text-classification"), &Circumstances::default());
         let found = front_matter(&card);
         let keys: Vec<&str> = found.iter().map(|(key, _)| key.as_str()).collect();
-        assert!(keys.starts_with(&["library_name"]) && keys.ends_with(&["tags", "metrics"]), "{card}");
-        assert_eq!(found.last().unwrap().1, json!(["f1: \"#\n---"]));
+        assert_eq!(keys, ["library_name", "pipeline_tag", "tags", "metrics", "model-index"], "{card}");
+        assert_eq!(found[3].1, json!(["f1: \"#\n---"]));
+        assert_eq!(found[4].1[0]["results"][0]["dataset"]["name"], name);
         assert_eq!(card.lines().filter(|line| *line == "---").count(), 2, "{card}");
         assert!(!card.contains("/home") && !card.contains("ada"), "{card}");
         assert!(!card.lines().any(|line| line.starts_with("license")), "{card}");

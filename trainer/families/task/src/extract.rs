@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use super::card::extracted_card;
 use super::folder::TaskFolder;
+use super::front_matter::{BaseModel, CARD};
 use super::head_spec::HeadSpec;
 use super::hub::{hugging_face_config, pipeline};
 use super::model::TaskModel;
@@ -48,12 +49,13 @@ pub fn extract_task(
     let pipeline = pipeline(&folder.config, one, &tokenizer);
     let longest = longest_sequence(&folder.path);
     let metrics = metrics_of(&folder.path, task);
-    let card = extracted_card(&folder.config, head, &heads, &metrics.scores, &pipeline, longest);
+    let base = BaseModel::of_card_in(&folder.path);
+    let card = extracted_card(&folder.config, head, &heads, &metrics.scores, &pipeline, longest, &base);
     let laid_out = tokenizer.for_sequences(longest).filter(|_| head.kind != Kind::Ranking);
     let mut contents = Contents {
         tables: vec![(WEIGHTS.into(), as_stored(&folder.config, kept.collect()))],
         documents: vec![("config.json".into(), hugging_face_config(&folder.config, one))],
-        files: vec![("README.md".into(), card.into_bytes())],
+        files: vec![(CARD.into(), card.into_bytes())],
         tokenizer: Some(laid_out.unwrap_or(tokenizer).into()),
         ..Contents::default()
     };

@@ -23,7 +23,8 @@ fn go(dir: &Path, made: usize, stop_at: u64, second: f64, ranks: usize) -> (Outc
             evaluated.set(evaluated.get() + 1);
             if evaluated.get() == 2 { second } else { LOSSES[evaluated.get() - 1] }
         };
-        let family = Walk { poisoned: &[], lead: &lead, keeps_best: Some(KeepBest { patience: 9 }) };
+        let family =
+            Walk { poisoned: &[], lead: &lead, keeps_best: Some(KeepBest { patience: 9, min_delta: 0.0 }) };
         let mut warnings = Vec::new();
         let outcome = train(&config, family, scale(), comm, &|| false, &mut |event| {
             if let Event::Warning { what } = event {

@@ -98,7 +98,7 @@ fn a_finished_run_that_is_started_again_counts_its_last_evaluation_once() {
 fn go_with_patience(dir: &Path, steps: u64, lead: &dyn Fn(f64) -> f64) -> Outcome {
     let mut config = config(dir, &["eval.every=5", "eval.patience=2"]);
     config.train.steps = steps;
-    let family = Walk { poisoned: &[], lead, keeps_best: Some(KeepBest { patience: 2 }) };
+    let family = Walk { poisoned: &[], lead, keeps_best: Some(KeepBest { patience: 2, min_delta: 0.0 }) };
     train(&config, family, scale(), &Local, &|| false, &mut |_| {}).unwrap()
 }
 

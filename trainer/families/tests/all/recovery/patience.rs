@@ -5,7 +5,7 @@ use std::path::Path;
 
 use segue_collectives::local::Local;
 use segue_configs::Config;
-use segue_engine::{Event, KeepBest, Outcome, train};
+use segue_engine::{EarlyEnd, Event, KeepBest, Outcome, train};
 use serde_json::json;
 
 use super::walk::{STEPS, Walk, config, folder, scale, state, walk};
@@ -26,7 +26,7 @@ fn go(config: &Config, poisoned: &[u64], seen: &RefCell<Vec<f64>>) -> (Outcome, 
         }
         -(seen.iter().position(|other| *other == w).unwrap() as f64)
     };
-    let family = Walk { poisoned, lead: &lead, keeps_best: Some(KeepBest { patience: 3 }) };
+    let family = Walk { poisoned, lead: &lead, keeps_best: Some(KeepBest::of(&config.eval)) };
     let outcome = train(config, family, scale(), &Local, &|| false, &mut |event| {
         if let Event::Evaluated { step, .. } = event {
             evaluated.push(step);
@@ -44,6 +44,19 @@ fn a_best_model_is_not_asked_of_a_run_that_keeps_none() {
             .unwrap_err();
         assert_eq!(error.exit_code(), 78, "{error}");
         assert!(error.to_string().contains(key.split('=').next().unwrap()), "{error}");
+    }
+}
+
+/// Each evaluation is better by 1 than the one before.
+#[test]
+fn improvements_that_are_too_small_use_up_patience_and_are_kept() {
+    for (delta, last) in [("0", STEPS), ("1.5", STEPS), ("2.5", STEPS), ("3", 4)] {
+        let run = folder();
+        let key = format!("eval.min_delta={delta}");
+        let (outcome, _) = go(&keys(run.path(), &[&key]), &[], &RefCell::default());
+        let end = (last < STEPS).then_some(EarlyEnd::Patience(3));
+        assert_eq!((outcome.step, outcome.stopped_early), (last, end), "{delta}");
+        assert_eq!(outcome.best.unwrap().0, last, "{delta}");
     }
 }
 

@@ -191,7 +191,8 @@ fn a_run_that_goes_back_passes_over_a_checkpoint_with_a_nan() {
 fn the_best_model_is_not_one_that_holds_a_nan() {
     let run = folder();
     let config = config(run.path(), &["eval.every=4"]);
-    let family = Walk { poisoned: &[], lead: &|_| 0.5, keeps_best: Some(KeepBest { patience: 0 }) };
+    let family =
+        Walk { poisoned: &[], lead: &|_| 0.5, keeps_best: Some(KeepBest { patience: 0, min_delta: 0.0 }) };
     let spoiled = Scale(scale().0, vec![4], scale().2);
     let error = train(&config, family, spoiled, &Local, &|| false, &mut |_| {}).unwrap_err();
     assert!(matches!(error, TrainError::Spoiled { step: 4, .. }), "{error}");
