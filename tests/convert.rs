@@ -227,7 +227,7 @@ fn checkpoints_of_a_third_program_come_back_as_they_were() {
 #[test]
 fn the_public_package_puts_adapters_on_their_base() {
     let place = Workplace::new();
-    let keys = ["task.epochs=2", "task.adapter_rank=4", "task.adapter_on=[\"ff.\"]", "optim.lr=3e-3"];
+    let keys = ["task.epochs=2", "task.adapter_rank=4", "task.adapter_on=[\"ff\"]", "optim.lr=3e-3"];
     let args = place.finetune("run", &keys);
     succeed(mpirun(2, &args));
     let adapter = place.text("adapter");

@@ -81,6 +81,21 @@ fn the_model_that_training_or_answers_begin_with_is_opened_once() {
     assert_eq!((moments, weights), (1, 2));
 }
 
+/// The first step is that of a run, before its update.
+#[test]
+fn a_range_test_of_a_task_begins_as_a_run_and_leaves_none() {
+    let place = Workplace::new();
+    let run = succeed(alone(&place.finetune("run", &["train.steps=1"])));
+    let (model, data) = (place.text("encoder"), format!("task.data={}", place.text("sst2")));
+    let test = ["bench", "lr", "--json", "--model", &model, "--steps", "6", "task.name=sst2", &data];
+    let sizes = ["train.lanes=8", "train.micro_batch=2", "train.segment=32"];
+    let before = fs::read_dir(place.path(".")).unwrap().count();
+    let found = succeed(alone(&[&test[..], &sizes].concat()));
+    assert_eq!((found["points"].as_array().unwrap().len(), &found["points"][0]["lr"]), (6, &json!(1e-7)));
+    assert_eq!(found["points"][0]["loss"], run["loss"]);
+    assert_eq!(fs::read_dir(place.path(".")).unwrap().count(), before);
+}
+
 /// Row X22.
 #[test]
 fn a_task_is_learnt_answered_and_published() {
@@ -99,9 +114,12 @@ fn a_task_is_learnt_answered_and_published() {
         "160 training examples",
         "seed: 1",
         "pipeline_tag: text-classification",
+        "datasets: [\"nyu-mll/glue\"]\nmodel-index: [{\"name\":\"xlnet fine-tuned on sst2\",\"results\":",
     ] {
         assert!(card.contains(word), "`{word}` is not in\n{card}");
     }
+    let average = ["average", "--run", &place.text("run"), "--last", "1", "--output", &place.text("mean")];
+    fail(alone(&average), 78, &["was fine-tuned", "--predict"]);
     // Nothing of the machine it was made on.
     assert!(!card.contains("/tmp") && !card.contains("run.dir"), "{card}");
     let predictions = fs::read_to_string(place.path("run/predictions/sst2-dev.tsv")).unwrap();
@@ -674,7 +692,100 @@ fn a_model_that_was_trained_on_a_task_still_predicts_text() {
         let command = [&["eval"], protocol, &["--model", &run]].concat();
         fail(alone(&command), 64, &["was fine-tuned on", "segue finetune --predict", "segue predict"]);
     }
-    fail(alone(&["inspect", "batch", "--run", &run]), 64, &["task", "segue finetune --predict"]);
+}
+
+/// What is shown is what stands in the file, and what a run takes.
+#[test]
+fn the_batch_of_a_task_is_shown_as_its_run_reads_it() {
+    let place = Workplace::new();
+    succeed(alone(&place.finetune("run", &["train.steps=2"])));
+    let run = place.text("run");
+    let show =
+        |more: &[&str]| succeed(alone(&[&["inspect", "batch", "--json", "--run", &run], more].concat()));
+    let lines = fs::read_to_string(place.path("sst2/train.tsv")).unwrap();
+    let lines: Vec<&str> = lines.lines().skip(1).collect();
+    let mut seen = Vec::new();
+    for step in ["1", "2"] {
+        let found = show(&["--step", step, "--examples", "8"]);
+        let examples = found["examples"].as_array().unwrap();
+        assert_eq!((found["task"].as_str(), examples.len()), (Some("sst2"), 8));
+        for (lane, example) in examples.iter().enumerate() {
+            let number = example["example"].as_u64().unwrap();
+            assert_eq!((&example["lane"], &found["batch"][lane]), (&json!(lane), &json!(number)));
+            let (text, label) = lines[number as usize].split_once('\t').unwrap();
+            assert_eq!(example["target"]["label"], label);
+            let pieces = example["sequences"][0]["pieces"].as_array().unwrap();
+            let read: String = pieces.iter().map(|piece| piece.as_str().unwrap()).collect();
+            // A long text is cut at its end.
+            let read = read.strip_suffix("<sep><cls>").unwrap().replace('Ġ', " ");
+            assert!(text.trim().starts_with(read.trim()) && read.len() > 8, "{read}: {text}");
+            seen.push(number);
+        }
+        // Two lanes a micro-batch: the longer of them has no padding.
+        let padding = |lane: usize| examples[lane]["sequences"][0]["padding"].as_u64().unwrap();
+        assert!((0..4).all(|micro_step| padding(2 * micro_step).min(padding(2 * micro_step + 1)) == 0));
+    }
+    // A pass takes no example twice.
+    seen.sort_unstable();
+    seen.dedup();
+    assert_eq!(seen.len(), 16);
+    // A recipe says the same before there is a run.
+    let recipe = format!("{ROOT}/configs/recipes/finetune-small.toml");
+    let keys = ["task.name=sst2", "train.lanes=8", "train.micro_batch=2", "train.segment=32"];
+    let (model, data) =
+        (format!("train.init_from={}", place.text("encoder")), format!("task.data={}", place.text("sst2")));
+    let planned = ["inspect", "batch", "--json", "--config", &recipe, &model, &data];
+    assert_eq!(succeed(alone(&[&planned[..], &keys].concat())), show(&[]));
+    fail(alone(&["inspect", "batch", "--run", &run, "--svg", &place.text("m.svg")]), 64, &["--svg", "task"]);
+    fail(alone(&["inspect", "batch", "--run", &run, "--lane", "8"]), 64, &["lane 8", "train.lanes"]);
+}
+
+/// Before anything is trained: 160 examples in batches of 8 are 20 steps a pass.
+#[test]
+fn a_dry_run_of_a_task_counts_what_its_run_does() {
+    let place = Workplace::new();
+    let run = place.finetune("run", &["train.threads=1"]);
+    let dry: Vec<String> = run.iter().filter(|arg| !arg.starts_with("run.dir=")).cloned().collect();
+    let dry = [&dry[..], &["--dry-run".to_string(), "--ranks".into(), "2".into()]].concat();
+    let found = succeed(alone(&dry));
+    let trained = succeed(alone(&run));
+    assert_eq!((&found["task"]["steps"], &trained["steps"]), (&json!(40), &json!(40)));
+    assert_eq!((&found["task"]["pass"]["examples"], &found["task"]["passes"]), (&json!(160), &json!(2.0)));
+    assert_eq!(
+        (&found["cost"]["micro_steps_per_rank"], &found["cost"]["targets_per_step"]),
+        (&json!(2), &json!(8))
+    );
+    let stored =
+        succeed(alone(&["inspect", "checkpoint", "--json", &place.text("run/best/model.safetensors")]));
+    assert_eq!(found["cost"]["parameters"], stored["values"], "{stored:#}");
+    assert_eq!(
+        stored["dtypes"]["f32"].as_u64().unwrap() as usize,
+        stored["variables"].as_array().unwrap().len()
+    );
+    // A plan is of the same steps.
+    let recipe = format!("{ROOT}/configs/recipes/finetune-small.toml");
+    let (model, data) =
+        (format!("train.init_from={}", place.text("encoder")), format!("task.data={}", place.text("sst2")));
+    let keys =
+        ["task.name=sst2", "task.epochs=2", "train.lanes=8", "train.micro_batch=2", "train.segment=32"];
+    let plan = [
+        "plan",
+        "--json",
+        "--machine",
+        "two-core-xeon",
+        "--ranks",
+        "1,2",
+        "--config",
+        &recipe,
+        &model,
+        &data,
+    ];
+    let plan = succeed(alone(&[&plan[..], &keys].concat()));
+    let plans = plan["plans"].as_array().unwrap();
+    assert!(plans.iter().all(|plan| plan["steps"] == 40 && plan["lanes"] == 8), "{plan:#}");
+    let speed = plans[0]["examples_per_s"].as_f64().unwrap() * plans[0]["step_s"].as_f64().unwrap();
+    assert!((speed - 8.0).abs() < 1e-9, "{plan:#}");
+    assert!(plans[1]["step_s"].as_f64().unwrap() < plans[0]["step_s"].as_f64().unwrap());
 }
 
 /// What lies in a folder stays: a mistyped run.dir may name that of a model.

@@ -46,12 +46,12 @@ pub struct TaskConfig {
     /// The margin of the margin loss: β.
     #[schemars(transform = Range::at_least(0.0))]
     pub margin: f64,
-    /// Share of each label's probability that is spread over all labels (Szegedy et al. 2016, §7): the target is (1 − ε) for the right label, plus ε/K for
+    /// Fraction ε of each label's probability that is spread over all labels (Szegedy et al. 2016, §7): the target is (1 − ε) for the right label, plus ε/K for
     /// each of K. Classes, labels of words and options; training alone, scores are without it.
     #[schemars(transform = Range::at_least(0.0).below(1.0))]
     pub label_smoothing: f64,
-    /// Weight of each label in the loss, in the order of the labels; empty for equal ones. The loss of a batch is divided by the sum of the weights of its
-    /// labels. Classes and labels of words; training alone, scores are without it.
+    /// Weight of each label in the loss, in the order of the labels; empty for equal ones. Only their ratios count: the loss of a batch is divided by
+    /// the sum of the weights of its labels. Classes and labels of words; training alone, scores are without it.
     pub class_weights: Vec<f64>,
     /// Weights of labels by their number in the training examples, N / (K · n): all labels weigh the same, however rare (King and Zeng 2001).
     pub balance_classes: bool,
@@ -65,7 +65,7 @@ pub struct TaskConfig {
     /// α of the adapters.
     #[schemars(transform = Range::above(0.0))]
     pub adapter_alpha: f64,
-    /// Matrices that are adapted, by parts of their names; empty for all matrices of the layers.
+    /// Matrices that are adapted, by parts of their dotted names (`q`, `rel_attn.v`, `ff`); empty for all matrices of the layers.
     pub adapter_on: Vec<String>,
     /// What a sequence is summed up by, where it is answered as a whole.
     pub summary: TaskSummary,
@@ -74,6 +74,10 @@ pub struct TaskConfig {
     pub length_window: usize,
     /// Stop when this many evaluations in a row bring nothing better; 0 for never.
     pub patience: u64,
+    /// Least improvement that begins the count of `patience` anew, in units of the metric, against the last evaluation that did. The best model is kept by any
+    /// improvement.
+    #[schemars(transform = Range::at_least(0.0).in_double())]
+    pub min_delta: f64,
     /// Metric that checkpoints are chosen by; empty for the task's first.
     pub metric: String,
     /// Leave out lines and records that cannot be used, and count them, instead of failing (65). What is scored keeps every
@@ -133,6 +137,7 @@ impl Default for TaskConfig {
             summary: TaskSummary::Last,
             length_window: 50,
             patience: 0,
+            min_delta: 0.0,
             metric: String::new(),
             skip_bad: false,
             labels: Vec::new(),
@@ -155,9 +160,11 @@ impl OwnSection for TaskConfig {
     const TITLE: &'static str = "data and answers";
 
     fn idle(&self, _: &Config) -> Vec<Idle> {
-        let keys = ["adapter_alpha", "adapter_on"];
-        let why = "needs task.adapter_rank above 0";
-        Idle::all(self.adapter_rank == 0, Self::NAME, &keys, &["task.adapter_rank"], why)
+        let why = "needs task.patience of at least 1";
+        let mut idle = Idle::all(self.patience == 0, Self::NAME, &["min_delta"], &["task.patience"], why);
+        let (keys, why) = (["adapter_alpha", "adapter_on"], "needs task.adapter_rank above 0");
+        idle.extend(Idle::all(self.adapter_rank == 0, Self::NAME, &keys, &["task.adapter_rank"], why));
+        idle
     }
 
     fn check(&self, _: &Config) -> Result<(), ConfigError> {

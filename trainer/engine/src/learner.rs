@@ -86,6 +86,11 @@ pub trait Learner {
     /// the names of parameters, so that these differ between networks that start differently.
     fn networks(&self) -> Vec<(&'static str, &Parameters)>;
 
+    /// Parameters that stay as they are, beside those of the networks. They are alike on all ranks.
+    fn frozen(&self) -> Option<&Parameters> {
+        None
+    }
+
     /// What step `step` trains, from 1. Steps are asked for in rising order, some twice.
     fn turn(&mut self, step: u64) -> Turn {
         Turn::only(step)

@@ -124,7 +124,7 @@ fn scattered(
 }
 
 /// What all ranks hold alike, by name: of each network its weights, then, unless ranks have divided these, what follows from them: averages and
-/// tables of the optimizer; and the tables of the learner.
+/// tables of the optimizer; and what the learner keeps as it is, and its tables.
 pub fn replicated<L: Learner>(engine: &Engine<L>) -> Vec<(String, Tensor)> {
     let of_network = |(network, (_, parameters)): (&Network, (&str, &Parameters))| {
         let weights = parameters.specs().iter().zip(parameters.tensors());
@@ -139,7 +139,10 @@ pub fn replicated<L: Learner>(engine: &Engine<L>) -> Vec<(String, Tensor)> {
         weights.chain(averages).chain(optimizer).collect::<Vec<_>>()
     };
     let tables = tables_of(&engine.learner).into_iter().map(|(name, table)| (format!("table.{name}"), table));
-    engine.networks.iter().zip(engine.learner.networks()).flat_map(of_network).chain(tables).collect()
+    let frozen = engine.learner.frozen().into_iter().flat_map(|own| own.specs().iter().zip(own.tensors()));
+    let frozen = frozen.map(|(spec, tensor)| (format!("frozen.{}", spec.name), tensor.shallow_clone()));
+    let networks = engine.networks.iter().zip(engine.learner.networks());
+    networks.flat_map(of_network).chain(frozen).chain(tables).collect()
 }
 
 /// The model of a run as a folder of its own: means of weights where they are kept, tables of the learner, `config.json`, tokenizer. Rank 0 has it, and the others nothing

@@ -56,8 +56,13 @@ impl<L: Learner> Engine<'_, L> {
             let tables = self.learner.tables().into_iter().filter(|(_, table)| table.is_floating_point());
             tables.into_iter().find_map(|(name, table)| spoiled("table", &name, &table))
         };
+        let of_frozen = || {
+            let mut frozen =
+                self.learner.frozen().into_iter().flat_map(|own| own.specs().iter().zip(own.tensors()));
+            frozen.find_map(|(spec, tensor)| spoiled("weight", &spec.name, tensor))
+        };
         let networks = self.networks.iter().zip(self.learner.networks());
-        networks.into_iter().find_map(of_network).or_else(of_learner).or_else(of_lanes)
+        networks.into_iter().find_map(of_network).or_else(of_frozen).or_else(of_learner).or_else(of_lanes)
     }
 }
 

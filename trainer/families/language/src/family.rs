@@ -81,6 +81,9 @@ pub trait Encodes: TextModel {
     /// The model as an encoder of whole sequences, over parameters that hold [`Encodes::encoder_specs`].
     fn encoder(&self, model: &ModelConfig, parameters: &Parameters) -> Box<dyn Encoder>;
 
+    /// What a micro-step costs that encodes so many `sequences` of `length` tokens each, for a head of a task: no word is predicted and nothing remembered.
+    fn encoding_step(&self, config: &Config, sequences: usize, length: usize) -> MicroStep;
+
     /// Whether every token of a sequence that is encoded as a whole sees every other.
     fn encodes_both_ways(&self) -> bool {
         false

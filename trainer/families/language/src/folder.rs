@@ -239,12 +239,17 @@ const HEADS: [&str; 9] = [
     "tasks.",
 ];
 
-/// What is in the names of what fine-tuning adds to matrices of a model.
-const ADAPTER: &str = ".lora_";
+/// How the names of the two factors of an adapter end, which fine-tuning adds to a matrix: those of the public format.
+pub const ADAPTER_FACTORS: [&str; 2] = [".lora_A.weight", ".lora_B.weight"];
+
+/// Whether a tensor of this name is a factor of an adapter.
+pub fn is_of_an_adapter(name: &str) -> bool {
+    ADAPTER_FACTORS.iter().any(|end| name.ends_with(end))
+}
 
 /// Whether a tensor of this name is beside a model: part of a head, or of an adapter.
 pub fn is_of_a_head(name: &str) -> bool {
-    HEADS.iter().any(|head| name.starts_with(head)) || name.contains(ADAPTER)
+    HEADS.iter().any(|head| name.starts_with(head)) || is_of_an_adapter(name)
 }
 
 /// The parameters `specs` of the configured model out of the file at `path`; see [`take_weights`].

@@ -44,10 +44,11 @@ pub use family::{
     Encoders, Encodes, ForeignNames, Language, Names, NextTokens, PredictsTokens, TextModel, aliases,
     buffers, encoders, language, names, next_tokens, specs,
 };
-pub use folder::{ModelFolder, fresh_next_token, load_next_token, load_objective};
 pub use folder::{
-    as_stored, hugging_face_config, is_of_a_head, read_finite, read_weights, start_from, take_weights,
+    ADAPTER_FACTORS, as_stored, hugging_face_config, is_of_a_head, is_of_an_adapter, read_finite,
+    read_weights, start_from, take_weights,
 };
+pub use folder::{ModelFolder, fresh_next_token, load_next_token, load_objective};
 pub use micro_batches::micro_batches;
 pub use next_token::{FromMemory, NextToken, Steps, Writing};
 pub use objective::{Batch, Loss, Objective, OfHost, Pairs, Scores};
@@ -232,8 +233,7 @@ impl Family for Pretraining<'_> {
     }
 
     fn keeps_best(&self) -> Option<KeepBest> {
-        let patience = self.config.eval.patience;
-        (self.valid.is_some() && self.config.keeps_best()).then_some(KeepBest { patience })
+        (self.valid.is_some() && self.config.keeps_best()).then(|| KeepBest::of(&self.config.eval))
     }
 
     fn evaluate(

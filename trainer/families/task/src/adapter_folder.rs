@@ -6,13 +6,14 @@ use std::path::Path;
 use segue_configs::Models;
 use segue_engine::checkpoint::{Contents, WEIGHTS, publish_with_manifest, read_tensors};
 use segue_kernels::TrainError;
+use segue_language::{encoders, is_of_an_adapter};
 use segue_publish::FreshFolder;
 use segue_tasks::{Kind, TaskConfig};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tch::Tensor;
 
-use super::adapters::is_factor;
+use super::encoder;
 use super::folder::{TaskFolder, read_json};
 use super::model::TaskModel;
 
@@ -26,14 +27,14 @@ const PREFIX: &str = "base_model.model.";
 pub struct Added {
     rank: usize,
     alpha: f64,
-    /// The model that they were added to.
-    base: String,
+    /// Name on the Hub of the model that they were added to, where it is known: a path means nothing elsewhere.
+    base: Option<String>,
 }
 
 impl Added {
-    /// Those of a run that begins with `base`.
-    pub fn of(task: &TaskConfig, base: &str) -> Self {
-        Self { rank: task.adapter_rank, alpha: task.adapter_alpha, base: base.into() }
+    /// Those of a run that begins with the model `base`.
+    pub fn of(task: &TaskConfig, base: Option<&str>) -> Self {
+        Self { rank: task.adapter_rank, alpha: task.adapter_alpha, base: base.map(String::from) }
     }
 }
 
@@ -51,12 +52,10 @@ pub fn extract_adapter(models: &'static Models, source: &Path, target: &Path) ->
     };
     let stored = read_tensors(&folder.path.join(WEIGHTS))?.tensors;
     let modules = adapted_modules(&stored).map_err(other)?;
-    let encoder = TaskModel::specs(&folder.config, &[]);
-    let of_head = |name: &str| {
-        TaskModel::specs(&folder.config, &heads).iter().any(|spec| spec.name == name)
-            && encoder.iter().all(|spec| spec.name != name)
-    };
-    let kept = stored.iter().filter(|(name, _)| is_factor(name) || of_head(name));
+    let encoder = encoder::specs(encoders(&folder.config)?, &folder.config, &heads).len();
+    let own = TaskModel::specs(&folder.config, &heads).split_off(encoder);
+    let of_head = |name: &str| own.iter().any(|spec| spec.name == name);
+    let kept = stored.iter().filter(|(name, _)| is_of_an_adapter(name) || of_head(name));
     let kept: Vec<(String, Tensor)> =
         kept.map(|(name, tensor)| (format!("{PREFIX}{name}"), tensor.shallow_clone())).collect();
     let mut whole: Vec<&str> =
@@ -85,7 +84,7 @@ fn adapted_modules(stored: &BTreeMap<String, Tensor>) -> Result<Vec<String>, Str
         None => Ok(modules.into_iter().map(String::from).collect()),
         Some(first) => Err(format!(
             "the public format adapts modules, and {} of the adapted matrices belong to none, such as `{first}`\nhint: train adapters on \
-             modules alone, of an XLNet task.adapter_on='[\"ff.\"]'; or use the model itself, in which adapters are added",
+             modules alone, of an XLNet task.adapter_on='[\"ff\"]'; or use the model itself, in which adapters are added",
             bare.len(),
         )),
     }

@@ -2,11 +2,9 @@
 
 use segue_configs::{ConfigError, out_of_range};
 use segue_kernels::{Init, ParameterSpec, Parameters};
+use segue_language::ADAPTER_FACTORS;
 use segue_tasks::TaskConfig;
 use tch::Tensor;
-
-/// What ends the names of the two factors, which are those of the public adapter format.
-const FACTORS: [&str; 2] = [".lora_A.weight", ".lora_B.weight"];
 
 /// The adapters of an encoder: W + α/r B A in the place of each of some matrices W, `[rows, columns]`; A is `[r, columns]`, B `[rows, r]`.
 #[derive(Debug, Clone)]
@@ -22,20 +20,18 @@ impl Adapters {
     /// Those that `[task]` asks for of the parameters of an `encoder`: of matrices that belong to a layer, and of vectors of none.
     pub fn of(task: &TaskConfig, encoder: &[ParameterSpec]) -> Option<Self> {
         let rank = task.adapter_rank as i64;
-        let named = |name: &str| {
-            let on = &task.adapter_on;
-            on.is_empty() || on.iter().any(|part| name.contains(part.as_str()))
-        };
-        let is_adapted = |spec: &ParameterSpec| {
-            let [rows, columns] = sides(spec);
-            spec.layer().is_some()
-                && !spec.name.contains("bias")
-                && rank < rows.min(columns)
-                && named(&spec.name)
-        };
-        let adapted = encoder.iter().enumerate().filter(|(_, spec)| is_adapted(spec));
+        let named =
+            |name: &str| task.adapter_on.is_empty() || task.adapter_on.iter().any(|on| names(on, name));
+        let fits = |spec: &ParameterSpec| sides(spec).into_iter().all(|side| side > rank);
+        let adapted =
+            encoder.iter().enumerate().filter(|(_, spec)| is_matrix(spec) && named(&spec.name) && fits(spec));
         let adapted = adapted.map(|(i, spec)| (i, spec.clone())).collect();
         (rank > 0).then(|| Self { scale: task.adapter_alpha / rank as f64, rank, adapted })
+    }
+
+    /// Number of values of the matrices that are adapted.
+    pub fn values(&self) -> u64 {
+        self.adapted.iter().map(|(_, spec)| spec.numel() as u64).sum()
     }
 
     /// The factors of all. A begins as the public format's does, uniform in ±1/√columns, and B with zeros: the model is at first what it was.
@@ -75,15 +71,21 @@ impl Adapters {
     }
 }
 
-/// Whether a parameter is a factor of an adapter.
-pub fn is_factor(name: &str) -> bool {
-    FACTORS.iter().any(|end| name.ends_with(end))
-}
-
 /// Names of A and B of the matrix of this name.
 fn factors_of(name: &str) -> [String; 2] {
     let module = name.strip_suffix(".weight").unwrap_or(name);
-    FACTORS.map(|end| format!("{module}{end}"))
+    ADAPTER_FACTORS.map(|end| format!("{module}{end}"))
+}
+
+/// Whether a parameter is the matrix of a linear map within a layer.
+fn is_matrix(spec: &ParameterSpec) -> bool {
+    let beside = ["bias", "embed"].iter().any(|part| spec.name.contains(part));
+    spec.layer().is_some() && spec.shape.len() > 1 && !beside
+}
+
+/// Whether `on` is part of the dotted name of a parameter, from point to point.
+fn names(on: &str, name: &str) -> bool {
+    format!(".{name}.").contains(&format!(".{}.", on.trim_matches('.')))
 }
 
 /// Rows and columns: the first side, and all others together.
@@ -121,14 +123,18 @@ pub fn check(
             "with adapters the whole encoder stays as it is\nhint: leave task.freeze_embeddings and task.freeze_layers out",
         );
     }
+    let matrices = || encoder.iter().filter(|spec| is_matrix(spec));
+    if let Some(on) = task.adapter_on.iter().find(|on| !matrices().any(|spec| names(on, &spec.name))) {
+        let first = matrices().filter(|spec| spec.layer() == Some(0)).map(|spec| spec.name.as_str());
+        let why = format!(
+            "no matrix has it in its name\nhint: name parts of these: {}",
+            first.collect::<Vec<_>>().join(", ")
+        );
+        return Err(out_of_range("task.adapter_on", on, &why));
+    }
     if adapters.adapted.is_empty() {
-        let layers = encoder.iter().filter(|spec| spec.layer() == Some(0) && spec.shape.len() > 1);
-        let names: Vec<&str> = layers.map(|spec| spec.name.as_str()).collect();
-        return refused(&format!(
-            "no matrix of the model has a name that task.adapter_on names, and more rows and columns than this\n\
-             hint: those of the first layer are {}",
-            names.join(", ")
-        ));
+        let most = matrices().map(|spec| sides(spec).into_iter().min().unwrap_or(0)).max().unwrap_or(0);
+        return refused(&format!("no matrix has more rows and columns\nhint: give a rank below {most}"));
     }
     Ok(())
 }
@@ -177,7 +183,10 @@ mod tests {
         ];
         assert_eq!(named(2, &[]), [q.clone(), ff.clone()].concat());
         assert_eq!((named(2, &["attn"]), named(5, &[]).len()), (q.to_vec(), 2));
-        assert!(named(2, &["other"]).is_empty());
+        assert_eq!(named(2, &["q", "ff.weight"]), named(2, &[]));
+        for other in ["other", "f", "t"] {
+            assert!(named(2, &[other]).is_empty(), "{other}");
+        }
     }
 
     /// In double precision: W + 3 B A for α = 6 and r = 2, and gradients of A and B by the chain rule.

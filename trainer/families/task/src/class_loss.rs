@@ -24,7 +24,9 @@ impl ClassLoss {
     pub fn of(task: &TaskConfig, data: &TaskData, device: Device) -> Self {
         let weights = match (data.kind, task.balance_classes) {
             (Kind::Classification | Kind::Tagging, true) => balanced(&label_counts(data)),
-            (Kind::Classification | Kind::Tagging, false) => task.class_weights.clone(),
+            (Kind::Classification | Kind::Tagging, false) => {
+                of_mean_one(&task.class_weights, &label_counts(data))
+            }
             _ => Vec::new(),
         };
         let single: Vec<f32> = weights.iter().map(|weight| *weight as f32).collect();
@@ -52,12 +54,12 @@ pub fn check(task: &TaskConfig, tasks: &[TaskData]) -> Result<(), ConfigError> {
     let has = |kinds: &[Kind]| tasks.iter().any(|data| kinds.contains(&data.kind));
     let labelled = [Kind::Classification, Kind::Tagging];
     if task.label_smoothing > 0.0 && !has(&[Kind::Classification, Kind::Tagging, Kind::Choice]) {
-        let why = format!("the answers of {} are no labels", task_names(tasks));
+        let why = format!("the answers of {} are not labels", task_names(tasks));
         return Err(out_of_range("task.label_smoothing", task.label_smoothing, &why));
     }
     let weights = &task.class_weights;
     if (task.balance_classes || !weights.is_empty()) && !has(&labelled) {
-        let why = format!("the answers of {} are no classes", task_names(tasks));
+        let why = format!("the answers of {} are not classes", task_names(tasks));
         return Err(match task.balance_classes {
             true => out_of_range("task.balance_classes", true, &why),
             false => out_of_range("task.class_weights", format!("{weights:?}"), &why),
@@ -94,6 +96,14 @@ fn label_counts(data: &TaskData) -> Vec<usize> {
     counts
 }
 
+/// `weights` that are 1 in their mean over training examples, of which `counts` have each label. A batch is divided by the sum of its weights, which then stands
+/// for the number of its labels too.
+fn of_mean_one(weights: &[f64], counts: &[usize]) -> Vec<f64> {
+    let all = counts.iter().sum::<usize>().max(1) as f64;
+    let mean = weights.iter().zip(counts).map(|(weight, &count)| weight * count as f64).sum::<f64>() / all;
+    weights.iter().map(|weight| weight / mean).collect()
+}
+
 /// N / (K · n) for each of K labels, n of N of each. One that never occurs weighs as if all were as frequent.
 fn balanced(counts: &[usize]) -> Vec<f64> {
     let (all, labels) = (counts.iter().sum::<usize>() as f64, counts.len() as f64);
@@ -128,6 +138,11 @@ mod tests {
         near(sum(&loss(0.0, &[]), &[0, 2]), rows[0][0] + rows[1][2], 2.0);
         near(sum(&loss(0.0, &[]), &[NO_LABEL, 2]), rows[1][2], 1.0);
         near(sum(&loss(0.0, &[2.0, 1.0, 0.5]), &[0, 2]), 2.0 * rows[0][0] + 0.5 * rows[1][2], 2.5);
+        // In the term that is spread each label has its own weight, as in libtorch.
+        let weights = [2.0, 1.0, 0.5];
+        let spread = |row: &[f64; 3]| row.iter().zip(weights).map(|(loss, w)| w * loss).sum::<f64>() / 3.0;
+        let both = 0.9 * (2.0 * rows[0][0] + 0.5 * rows[1][2]) + 0.1 * (spread(&rows[0]) + spread(&rows[1]));
+        near(sum(&loss(0.1, &weights), &[0, 2]), both, 2.5);
         let mean = |row: &[f64; 3]| row.iter().sum::<f64>() / 3.0;
         let smoothed = 0.9 * (rows[0][0] + rows[1][2]) + 0.1 * (mean(&rows[0]) + mean(&rows[1]));
         near(sum(&loss(0.1, &[]), &[0, 2]), smoothed, 2.0);
@@ -137,5 +152,10 @@ mod tests {
     fn rare_labels_weigh_more() {
         assert_eq!(balanced(&[6, 2, 0]), [8.0 / 18.0, 8.0 / 6.0, 1.0]);
         assert_eq!(balanced(&[4, 4]), [1.0, 1.0]);
+        let found = of_mean_one(&[0.05, 0.2], &[6, 2]);
+        assert!(
+            (6.0 * found[0] + 2.0 * found[1] - 8.0).abs() < 1e-12
+                && (found[1] / found[0] - 4.0).abs() < 1e-12
+        );
     }
 }

@@ -129,7 +129,9 @@ mod tests {
     fn gradients_are_finite_beside_fillers() {
         let scores = Tensor::from_slice(&[0.5, 0.0, 0.1, 0.2, 0.3]).set_requires_grad(true);
         let margin = Competition::Margin { weight: 1.0, margin: 0.5 };
-        margin.losses(&scores, &[2, 3], &[0, 1]).sum(None::<Kind>).backward();
-        assert!(bool::try_from(scores.grad().isfinite().all()).unwrap());
+        for competition in [margin, Competition::Softmax { smoothing: 0.1 }] {
+            competition.losses(&scores, &[2, 3], &[0, 1]).sum(None::<Kind>).backward();
+            assert!(bool::try_from(scores.grad().isfinite().all()).unwrap(), "{competition:?}");
+        }
     }
 }

@@ -8,13 +8,12 @@ use segue_engine::checkpoint::{Contents, WEIGHTS, read_error, read_tensors};
 use segue_engine::fill;
 use segue_family::Trained;
 use segue_kernels::{Parameters, TrainError};
-use segue_language::{ModelFolder, as_stored, encoders, read_finite, take_weights};
+use segue_language::{ModelFolder, as_stored, encoders, is_of_an_adapter, read_finite, take_weights};
 use segue_publish::read_regular_text;
 use segue_tasks::TaskConfig;
 use serde_json::Value;
 use tch::{Kind, Tensor};
 
-use super::adapters::is_factor;
 use super::encoder;
 use super::head_spec::HeadSpec;
 use super::hub::{heads_of, hugging_face_config};
@@ -94,7 +93,9 @@ pub fn start_task_from(folder: &ModelFolder, model: &TaskModel) -> Result<Vec<St
     // A head of another kind is of no use, and of one that answers otherwise than any here nothing is.
     let theirs = heads_of(folder.models, &read_json(&folder.path.join("config.json"))?).ok();
     let mut fresh = Vec::new();
-    for (spec, tensor) in model.weights().skip(encoder.len()).filter(|(spec, _)| !is_factor(&spec.name)) {
+    for (spec, tensor) in
+        model.weights().skip(encoder.len()).filter(|(spec, _)| !is_of_an_adapter(&spec.name))
+    {
         let saved =
             theirs.as_ref().and_then(|theirs| head_tensor(&file.tensors, theirs, model.heads(), &spec.name));
         match saved {

@@ -2,10 +2,9 @@
 
 use segue_configs::{ConfigError, ModelConfig, out_of_range};
 use segue_kernels::ParameterSpec;
-use segue_language::Encodes;
+use segue_language::{Encodes, is_of_an_adapter};
 use segue_tasks::TaskConfig;
 
-use super::adapters::is_factor;
 use super::encoder;
 use super::head_spec::HeadSpec;
 
@@ -18,7 +17,7 @@ pub fn stays(
     specs: &[ParameterSpec],
 ) -> Vec<bool> {
     let of_encoder = encoder::specs(family, model, heads);
-    let adapted = task.adapter_rank > 0 && specs.iter().any(|spec| is_factor(&spec.name));
+    let adapted = task.adapter_rank > 0 && specs.iter().any(|spec| is_of_an_adapter(&spec.name));
     let all_layers = task.freeze_layers > 0 && task.freeze_layers >= layers(&of_encoder);
     let whole = encoder::is_frozen(heads) || adapted || all_layers;
     let words: Vec<String> = match task.freeze_embeddings || task.freeze_layers > 0 {
@@ -32,8 +31,21 @@ pub fn stays(
     specs.iter().enumerate().map(of).collect()
 }
 
-/// Refuses to freeze more layers than the model has.
-pub fn check(family: &dyn Encodes, model: &ModelConfig, task: &TaskConfig) -> Result<(), ConfigError> {
+/// Refuses to freeze more layers than the model has, and what is frozen anyway.
+pub fn check(
+    family: &dyn Encodes,
+    model: &ModelConfig,
+    heads: &[HeadSpec],
+    task: &TaskConfig,
+) -> Result<(), ConfigError> {
+    if encoder::is_frozen(heads) {
+        let why = "documents are ranked by vectors of words, which stay as they are\nhint: leave it out";
+        return match (task.freeze_layers, task.freeze_embeddings) {
+            (0, false) => Ok(()),
+            (0, true) => Err(out_of_range("task.freeze_embeddings", true, why)),
+            (layers, _) => Err(out_of_range("task.freeze_layers", layers, why)),
+        };
+    }
     let has = layers(&family.encoder_specs(model));
     match task.freeze_layers > has {
         true => {
@@ -42,6 +54,12 @@ pub fn check(family: &dyn Encodes, model: &ModelConfig, task: &TaskConfig) -> Re
         }
         false => Ok(()),
     }
+}
+
+/// Fraction of the encoder that no gradient goes back through: lowest layers that stay as they are.
+pub fn fraction(family: &dyn Encodes, model: &ModelConfig, task: &TaskConfig) -> f64 {
+    let has = layers(&family.encoder_specs(model)).max(1);
+    task.freeze_layers.min(has) as f64 / has as f64
 }
 
 fn layers(specs: &[ParameterSpec]) -> usize {

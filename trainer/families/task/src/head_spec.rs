@@ -1,6 +1,6 @@
 //! What a task asks of the head that answers it.
 
-use segue_tasks::{Kind, TaskSummary};
+use segue_tasks::{Kind, TaskConfig, TaskData, TaskSummary};
 
 /// The head that one task needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,4 +23,15 @@ impl HeadSpec {
             Kind::Regression | Kind::Choice | Kind::Span | Kind::Ranking => 1,
         }
     }
+}
+
+/// The heads that tasks need, in their order, as `config` wants them.
+pub fn heads(config: &TaskConfig, tasks: &[TaskData]) -> Vec<HeadSpec> {
+    let head = |data: &TaskData| HeadSpec {
+        task: data.name.clone(),
+        kind: data.kind,
+        labels: data.labels.clone(),
+        summary: config.summary,
+    };
+    tasks.iter().map(head).collect()
 }

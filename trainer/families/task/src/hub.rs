@@ -1,5 +1,7 @@
 //! What `config.json` says of a fine-tuned model, in Hugging Face's keys.
 
+use std::path::Path;
+
 use segue_configs::{ModelConfig, Models};
 use segue_language::encoders;
 use segue_tasks::{Kind, TaskSummary};
@@ -29,6 +31,12 @@ const KINDS: [(Kind, &str, &str); 6] = [
     // No class of Hugging Face's ranks by words alone.
     (Kind::Ranking, "ranking", ""),
 ];
+
+/// Whether a model folder is of a fine-tuned model, which has heads.
+pub fn is_fine_tuned(folder: &Path) -> bool {
+    let config = segue_publish::read_regular_text(folder.join("config.json")).unwrap_or_default();
+    serde_json::from_str::<Value>(&config).is_ok_and(|config| config[HEADS].is_array())
+}
 
 /// What a kind of head is called.
 pub fn kind_name(kind: Kind) -> &'static str {

@@ -5,8 +5,7 @@ use segue_engine::Loss;
 use segue_kernels::libtorch::stream::put;
 use segue_kernels::noise::Noise;
 use segue_kernels::{Awaited, Compute, ParameterSpec, Parameters};
-use segue_language::encoders;
-use segue_language::{Encoder, Encodes, Rows};
+use segue_language::{Encoder, Encodes, Rows, encoders, is_of_an_adapter};
 use segue_layers::{
     Beam, HeadConfig, JudgedFrom, KernelHead, QUERY_SEGMENT, SpanHead, SpanLabels, SummaryHead, TagHead,
     kernel_features, pair_losses, squared_errors,
@@ -14,7 +13,7 @@ use segue_layers::{
 use segue_tasks::{Example, Kind, Sequence, Target, TaskConfig, TaskData, TaskSummary};
 use tch::{Device, Kind as Number, Reduction, Tensor};
 
-use super::adapters::{Adapters, is_factor};
+use super::adapters::Adapters;
 use super::batch::rows;
 use super::class_loss::{ClassLoss, NO_LABEL};
 use super::competition::Competition;
@@ -140,7 +139,7 @@ impl TaskModel {
             }
         };
         let heads_of = heads.iter().map(head).collect();
-        let has_factors = parameters.specs().iter().any(|spec| is_factor(&spec.name));
+        let has_factors = parameters.specs().iter().any(|spec| is_of_an_adapter(&spec.name));
         let of_encoder = encoder::specs(family(model), model, heads);
         let adapters = Adapters::of(task, &of_encoder).filter(|_| has_factors);
         let stays = frozen::stays(family(model), model, heads, task, parameters.specs());
@@ -239,7 +238,7 @@ impl TaskModel {
         let of_encoder = self.stays.iter().take(encoder).filter(|stays| !**stays).count();
         let specs = self.parameters.specs().iter().enumerate();
         specs
-            .map(|(i, spec)| match i < of_encoder || is_factor(&spec.name) {
+            .map(|(i, spec)| match i < of_encoder || is_of_an_adapter(&spec.name) {
                 true => self.encoder.uses(&spec.name),
                 false => !several || spec.name.starts_with(&own),
             })

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use segue_collectives::Communicator;
-use segue_configs::{Config, ConfigError};
-use segue_cost::{RankMemory, VALUE_BYTES};
+use segue_configs::{Config, ConfigError, OwnSection};
+use segue_cost::RankMemory;
 use segue_data_error::DataError;
 use segue_dataloader::Reader;
 use segue_dataloader::sections::SegmentConfig;
@@ -28,15 +28,19 @@ use tch::{Device, Tensor};
 use super::adapter_folder::{ADAPTER, Added};
 use super::adapters;
 use super::answers::answers;
+use super::batches::{example_order, mixture, training_examples};
 use super::card::{Circumstances, model_card};
+use super::chosen::{better, check_measured, chosen_by};
 use super::class_loss;
+use super::cost::beside;
 use super::folder::start_task_from;
+use super::front_matter::CARD;
 use super::frozen;
-use super::head_spec::HeadSpec;
+use super::head_spec::heads;
 use super::hub::{hugging_face_config, pipeline};
 use super::mixture::Mixture;
 use super::model::TaskModel;
-use super::scoring::{SplitScores, better, check_measured, decide, score};
+use super::scoring::{SplitScores, decide, score};
 
 /// Steps and warm-up of a run over the training examples of `tasks`, where `[task]` tells them in passes and shares. Refuses keys that count steps
 /// and do not go with them.
@@ -52,15 +56,16 @@ pub fn resolve_schedule(config: &mut Config, tasks: &[TaskData]) -> Result<(), C
     config.check_steps()
 }
 
-/// The heads that tasks need, in their order, as `config` wants them.
-pub fn heads(config: &TaskConfig, tasks: &[TaskData]) -> Vec<HeadSpec> {
-    let head = |data: &TaskData| HeadSpec {
-        task: data.name.clone(),
-        kind: data.kind,
-        labels: data.labels.clone(),
-        summary: config.summary,
-    };
-    tasks.iter().map(head).collect()
+/// Refuses what a run of `config` cannot train on `tasks`.
+pub fn check_training(config: &Config, tasks: &[TaskData]) -> Result<(), TrainError> {
+    let task = config.own::<TaskConfig>();
+    task.check(config)?;
+    check_measured(&task, tasks)?;
+    class_loss::check(&task, tasks)?;
+    let (family, heads) = (encoders(&config.model)?, heads(&task, tasks));
+    frozen::check(family, &config.model, &heads, &task)?;
+    let ranks = tasks.iter().any(|data| data.kind == Kind::Ranking);
+    Ok(adapters::check(&task, config.train.recompute, ranks, &family.encoder_specs(&config.model))?)
 }
 
 /// Fine-tuning whose tasks are read. The best model is kept in the run's folder `best`.
@@ -78,10 +83,8 @@ pub struct Finetuning<'a> {
 impl Job for Finetuning<'_> {
     fn memory(&self, config: &Config, ranks: usize) -> Result<RankMemory, TrainError> {
         let task = config.own::<TaskConfig>();
-        let (frozen, trained) = TaskModel::specs_apart(&config.model, &heads(&task, self.tasks), &task);
-        let mut memory = RankMemory::without_carry(config, &trained, ranks)?;
-        memory.weights += VALUE_BYTES * frozen.iter().map(|spec| spec.numel() as u64).sum::<u64>();
-        Ok(memory)
+        let (_, trained) = TaskModel::specs_apart(&config.model, &heads(&task, self.tasks), &task);
+        Ok(RankMemory::without_carry(config, &trained, ranks)?.with(beside(config, self.tasks)?))
     }
 
     fn train(
@@ -93,13 +96,7 @@ impl Job for Finetuning<'_> {
         on_event: &mut dyn FnMut(Event),
     ) -> Result<Outcome, TrainError> {
         let Self { tasks, folder, tokenizer, circumstances } = self;
-        let task = config.own::<TaskConfig>();
-        check_measured(&task, tasks)?;
-        class_loss::check(&task, tasks)?;
-        let family = encoders(&config.model)?;
-        frozen::check(family, &config.model, &task)?;
-        let ranks = tasks.iter().any(|data| data.kind == Kind::Ranking);
-        adapters::check(&task, config.train.recompute, ranks, &family.encoder_specs(&config.model))?;
+        check_training(config, tasks)?;
         let learner = TaskLearner::new(config, tasks, compute)?;
         let pipeline = pipeline(&config.model, learner.model.heads(), tokenizer);
         // Ranked documents are laid out in their own way, and no other program reads such a folder.
@@ -140,34 +137,17 @@ impl<'a> TaskLearner<'a> {
         let model = model.trained_on(&task, tasks);
         let examples =
             tasks.iter().map(|data| training_examples(config, data)).collect::<Result<Vec<_>, _>>()?;
-        let batches: Vec<usize> =
-            examples.iter().map(|examples| batches_of_pass(examples.len(), config.train.lanes)).collect();
         let reached = |head: usize| {
             let reached = model.reached(head);
             reached.contains(&false).then_some(reached)
         };
         Ok(Self {
             reached: (0..tasks.len()).map(reached).collect(),
-            mixture: Mixture::new(&batches, config.train.seed),
+            mixture: mixture(config, tasks)?,
             micro_batch: config.train.micro_batch,
             examples,
             model,
         })
-    }
-}
-
-/// Examples that a task is trained on; there is at least one.
-fn training_examples<'a>(config: &Config, data: &'a TaskData) -> Result<&'a [Example], TrainError> {
-    match &data.train {
-        Some(split) if !split.examples.is_empty() => Ok(&split.examples),
-        _ => {
-            let what = format!(
-                "the task {} has no training examples in {}",
-                data.name,
-                config.own::<TaskConfig>().data
-            );
-            Err(TrainError::Layout(format!("{what}\nhint: name the folder with its training file")))
-        }
     }
 }
 
@@ -177,6 +157,10 @@ impl Learner for TaskLearner<'_> {
 
     fn networks(&self) -> Vec<(&'static str, &Parameters)> {
         vec![("model", &self.model.parameters)]
+    }
+
+    fn frozen(&self) -> Option<&Parameters> {
+        Some(self.model.frozen())
     }
 
     fn turn(&mut self, step: u64) -> Turn {
@@ -255,13 +239,7 @@ impl<'a> Family for Examples<'a> {
     }
 
     fn reader(&self, place: Place<()>) -> Result<FamilyReader<Self>, TrainError> {
-        let (config, task) = (self.config, place.source);
-        let examples = training_examples(config, &self.tasks[task])?;
-        let widths = examples.iter().map(|example| example.width() as u32).collect();
-        // Tasks of one seed must not take their examples in one rhythm.
-        let seed = config.train.seed.wrapping_add(task as u64);
-        let order =
-            ExampleOrder::new(widths, config.train.lanes, config.own::<TaskConfig>().length_window, seed);
+        let order = example_order(self.config, self.tasks, place.source)?;
         let reader = ExampleReader { order, lanes: place.layout.lane_range() };
         Ok(Box::new(reader.map(|(batch, all)| Prepared { work: Some(all as f64), ..Prepared::of(batch) })))
     }
@@ -304,20 +282,21 @@ impl<'a> Family for Examples<'a> {
     }
 
     fn keeps_best(&self) -> Option<KeepBest> {
-        Some(KeepBest { patience: self.config.own::<TaskConfig>().patience })
+        let task = self.config.own::<TaskConfig>();
+        Some(KeepBest { patience: task.patience, min_delta: task.min_delta })
     }
 
     fn beside_best(&self, measures: &Measures, step: u64) -> Vec<(String, Vec<u8>)> {
         // Of several weight sets the measures are those of the one that was chosen.
         let scores: Vec<SplitScores> = Vec::deserialize(&measures.row["scores"]).unwrap_or_default();
         let card = model_card(self.config, self.tasks, &scores, step, &self.pipeline, self.circumstances);
-        vec![("README.md".into(), card.into_bytes())]
+        vec![(CARD.into(), card.into_bytes())]
     }
 
     fn model_config(&self, learner: &TaskLearner<'a>) -> Value {
         let mut config = hugging_face_config(learner.model.config(), learner.model.heads());
         if learner.model.is_adapted() {
-            config[ADAPTER] = json!(Added::of(&self.config.own(), &self.config.train.init_from));
+            config[ADAPTER] = json!(Added::of(&self.config.own(), self.circumstances.base.name()));
         }
         config
     }
@@ -383,7 +362,8 @@ impl Examples<'_> {
             false => Err(TrainError::OtherModel {
                 path: from,
                 what: format!(
-                    "it is not the model that the adapters in {} were trained on\nhint: name that one: --model DIR",
+                    "it is not the model that the adapters in {} were trained on, or task.adapter_alpha and task.adapter_on are other \
+                     ones\nhint: name that model, --model DIR, with those keys",
                     path.display()
                 ),
             }),
@@ -431,14 +411,8 @@ fn mean(values: impl ExactSizeIterator<Item = Option<f64>>) -> Option<f64> {
     values.sum::<Option<f64>>().map(|sum| sum / n)
 }
 
-/// The mean over splits of the metric that checkpoints are chosen by.
-pub fn chosen_by(scores: &[SplitScores], metric: &str) -> f64 {
-    let values = scores.iter().map(|scores| scores.metric(metric).unwrap_or(f64::NAN));
-    values.sum::<f64>() / scores.len() as f64
-}
-
-/// Names the data of all tasks.
-fn fingerprint(tasks: &[TaskData]) -> String {
+/// Names the data of all tasks: what is learnt from and what is scored.
+pub fn fingerprint(tasks: &[TaskData]) -> String {
     let mut hasher = blake3::Hasher::new();
     for data in tasks {
         for split in data.train.iter().chain(&data.dev) {
