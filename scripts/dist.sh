@@ -76,6 +76,10 @@ add_pages() {
     local stage=$1 share="$1/share"
     mkdir -p "$share"/{bash-completion/completions,zsh/site-functions,fish/vendor_completions.d}
     "$stage/bin/segue" man --output "$share/man/man1"
+    # Beside the files that name them in their first lines.
+    "$stage/bin/segue" schema recipe >"$share/segue/recipes/recipe.schema.json"
+    "$stage/bin/segue" schema sweep >"$share/segue/sweeps/sweep.schema.json"
+    "$stage/bin/segue" schema study >"$share/segue/studies/study.schema.json"
     "$stage/bin/segue" completions bash >"$share/bash-completion/completions/segue"
     "$stage/bin/segue" completions zsh >"$share/zsh/site-functions/_segue"
     "$stage/bin/segue" completions fish >"$share/fish/vendor_completions.d/segue.fish"

@@ -34,6 +34,8 @@ pub fn of_recipe(models: &Models) -> Value {
             sections[name]["properties"][*network] = own.clone();
         }
     }
+    // Files leave out what is to be at its default, and schemas of what is written name all of it.
+    let sections = with_required(Value::Object(sections), &|_| false);
     titled(
         "Recipe of Segue",
         json!({ "type": "object", "properties": sections, "additionalProperties": false }),
@@ -42,18 +44,18 @@ pub fn of_recipe(models: &Models) -> Value {
 
 /// That of a sweep.
 pub fn of_sweep(models: &Models) -> Value {
-    titled("Sweep of Segue", with_parts(sweep::schema(), &of_recipe(models)))
+    titled("Sweep of Segue", with_parts(with_required(sweep::schema(), &is_needed), &of_recipe(models)))
 }
 
 /// That of a study.
 pub fn of_study(models: &Models) -> Value {
-    titled("Study of Segue", with_parts(study::schema(), &of_recipe(models)))
+    titled("Study of Segue", with_parts(with_required(study::schema(), &is_needed), &of_recipe(models)))
 }
 
 fn titled(title: &str, mut schema: Value) -> Value {
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema".into();
     schema["title"] = title.into();
-    without_required(schema)
+    schema
 }
 
 /// Adds the keys of a section to those that it has of other families. A key that two have differently is as either has it.
@@ -90,14 +92,34 @@ fn with_parts(mut schema: Value, recipe: &Value) -> Value {
     schema
 }
 
-/// Files leave out what is to be at its default, and schemas of what is written name all of it.
-fn without_required(mut schema: Value) -> Value {
+/// Whether a file has to have a key with this schema: it has no default and cannot be absent. Tables and lists can be empty.
+fn is_needed(property: &Value) -> bool {
+    let options = property["anyOf"].as_array().into_iter().flatten();
+    let may_be_absent = options.chain([property]).any(|option| match &option["type"] {
+        Value::Array(kinds) => kinds.contains(&"null".into()),
+        kind => ["null", "object", "array"].iter().any(|absent| kind == absent),
+    });
+    property.get("default").is_none() && !may_be_absent
+}
+
+/// A schema whose tables require, of the keys that they list so, those that are `needed`.
+fn with_required(mut schema: Value, needed: &dyn Fn(&Value) -> bool) -> Value {
     match &mut schema {
         Value::Object(fields) => {
-            fields.retain(|name, value| name != "required" || !value.is_array());
-            fields.values_mut().for_each(|value| *value = without_required(value.take()));
+            if let Some(Value::Array(names)) = fields.get("required").cloned() {
+                let all = fields.get("properties").cloned().unwrap_or_default();
+                let is_needed = |name: &Value| name.as_str().is_some_and(|name| needed(&all[name]));
+                let names: Vec<Value> = names.into_iter().filter(is_needed).collect();
+                match names.is_empty() {
+                    true => _ = fields.remove("required"),
+                    false => fields["required"] = names.into(),
+                }
+            }
+            fields.values_mut().for_each(|value| *value = with_required(value.take(), needed));
         }
-        Value::Array(values) => values.iter_mut().for_each(|value| *value = without_required(value.take())),
+        Value::Array(values) => {
+            values.iter_mut().for_each(|value| *value = with_required(value.take(), needed))
+        }
         _ => {}
     }
     schema

@@ -55,7 +55,8 @@ def members(stage, build):
     yield "segue/bin/segue", (stage / "libexec/segue").read_bytes(), True
     yield "segue/BUILD.json", (stage / "BUILD.json").read_bytes(), False
     for kind in ("recipes", "sweeps", "studies"):
-        for path in sorted((stage / "share/segue" / kind).glob("*.toml")):
+        folder = stage / "share/segue" / kind
+        for path in sorted([*folder.glob("*.toml"), *folder.glob("*.schema.json")]):
             yield f"segue/{kind}/{path.name}", path.read_bytes(), False
     for folder in ("man", "bash-completion", "zsh", "fish"):
         for path in sorted((stage / "share" / folder).rglob("*")):

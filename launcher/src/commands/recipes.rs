@@ -88,9 +88,10 @@ fn shortened(count: f64) -> String {
     }
 }
 
-/// The first sentence of the comment that a recipe begins with.
+/// The first sentence of the comment that a recipe begins with, after the line for editors.
 fn first_sentence(text: &str) -> String {
-    let comment = text.lines().map_while(|line| line.strip_prefix('#')).map(str::trim);
+    let lines = text.lines().skip_while(|line| line.starts_with("#:"));
+    let comment = lines.map_while(|line| line.strip_prefix('#')).map(str::trim);
     let paragraph: Vec<&str> = comment.take_while(|line| !line.is_empty()).collect();
     let paragraph = paragraph.join(" ");
     let ends = |at: usize| !paragraph[..at].ends_with("et al");
@@ -108,6 +109,7 @@ mod tests {
     fn a_recipe_is_told_by_the_first_sentence_of_its_comment() {
         for (text, sentence) in [
             ("# A model of 2.5 M (Yang 2019). It\n# trains.\n", "A model of 2.5 M (Yang 2019)"),
+            ("#:schema recipe.schema.json\n# A model.\n", "A model"),
             ("# As published (Yang et al. 2019).\n", "As published (Yang et al. 2019)"),
             ("# A model\n# that trains.\n#\n# More.\n[train]\n", "A model that trains"),
             ("[train]\n# later\n", ""),

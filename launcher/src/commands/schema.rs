@@ -11,8 +11,8 @@ use crate::failure::Failure;
 /// Arguments of `segue schema`.
 #[derive(Args)]
 #[command(after_help = "\
-    An editor with a language server for TOML (taplo, Even Better TOML) takes it from the first line of a recipe, \
-    `#:schema recipe.schema.json`.\n\n\
+    An editor with a language server for TOML (taplo, Even Better TOML) looks for it beside a recipe, by its first line: \
+    `#:schema recipe.schema.json`; of sweeps and studies by sweep.schema.json and study.schema.json.\n\n\
     Example:\n  \
     segue schema recipe > recipe.schema.json")]
 pub struct SchemaArgs {
@@ -99,6 +99,11 @@ mod tests {
                 (own, _) => fault(own, value, &place),
             }
         };
+        let missing =
+            |name: &&Value| value.is_object() && name.as_str().is_some_and(|name| value.get(name).is_none());
+        if let Some(name) = schema["required"].as_array().into_iter().flatten().find(missing) {
+            return Some(format!("{place}: {name} is missing"));
+        }
         let of_item = |value: &Value| fault(&schema["items"], value, place);
         let items = value.as_array().into_iter().flatten().find_map(of_item);
         items.or_else(|| value.as_object().into_iter().flatten().find_map(of_key))
@@ -123,6 +128,30 @@ mod tests {
                 assert_eq!(fault(&schema, &read(&file), ""), None, "{}", file.display());
             }
         }
+    }
+
+    /// A language server looks for the schema beside the file, wherever that was copied to.
+    #[test]
+    fn every_shipped_file_names_its_schema_in_its_first_line() {
+        for (kind, folder) in [("recipe", "recipes"), ("sweep", "sweeps"), ("study", "studies")] {
+            for file in files(folder) {
+                let text = fs::read_to_string(&file).unwrap();
+                let first = format!("#:schema {kind}.schema.json");
+                assert_eq!(text.lines().next(), Some(first.as_str()), "{}", file.display());
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_sweep_or_a_study_cannot_do_without_is_required() {
+        for kind in [Kind::Sweep, Kind::Study] {
+            let schema = kind.schema();
+            let required: Vec<&str> =
+                schema["required"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+            assert!(required.contains(&"name") && !required.contains(&"output"), "{required:?}");
+            assert!(fault(&schema, &json!({}), "").is_some());
+        }
+        assert!(Kind::Recipe.schema().get("required").is_none());
     }
 
     #[test]
