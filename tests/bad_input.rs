@@ -7,6 +7,9 @@ use std::process::Command;
 use segue_tests::{ROOT, Workplace, alone, ended_with, fail, fail_reading, finish, mpirun, stderr, succeed};
 use serde_json::{Value, json};
 
+/// A corpus that batch jobs name: it may be on the cluster.
+const CORPUS: &str = "data.corpus=none";
+
 #[test]
 fn missing_files_are_66() {
     let place = Workplace::new();
@@ -14,6 +17,8 @@ fn missing_files_are_66() {
     fail(alone(&["pretrain", "--config", &recipe]), 66, &["no.toml"]);
     let corpus = format!("data.corpus={}", place.text("nowhere"));
     fail(alone(&place.pretrain("run", &[&corpus])), 66, &["nowhere"]);
+    let from = format!("train.init_from={}", place.text("nothing"));
+    fail(alone(&place.pretrain("run", &[&from])), 66, &["nothing"]);
     let (input, output) = (place.text("no.txt"), place.text("out"));
     let build = [
         "data",
@@ -40,7 +45,7 @@ fn a_folder_in_the_place_of_a_file_is_66_and_so_the_other_way_round() {
     succeed(alone(&place.pretrain("run", &["train.steps=1"])));
     for args in [
         &["tokenizer", "import", &folder, "--output", &out][..],
-        &["batch", "slurm", "--template", &folder, "pretrain", "run.dir=x"],
+        &["batch", "slurm", "--template", &folder, "pretrain", CORPUS, "run.dir=x"],
         &["score", "--model", &run, "--ids", &folder, "--output", &out],
         &["parity", "--model", &run, "--cases", &folder],
     ] {
@@ -56,7 +61,11 @@ fn a_file_that_is_no_text_is_65() {
     let place = Workplace::new();
     let (latin, tokenizer) = (place.text("latin"), place.text("corpus/tokenizer"));
     fs::write(&latin, b"\xe9t\xe9\n").unwrap();
-    fail(alone(&["batch", "slurm", "--template", &latin, "pretrain", "run.dir=x"]), 65, &["latin", "UTF-8"]);
+    fail(
+        alone(&["batch", "slurm", "--template", &latin, "pretrain", CORPUS, "run.dir=x"]),
+        65,
+        &["latin", "UTF-8"],
+    );
     fail(alone(&["bench", "data", "--tokenizer", &tokenizer, "--input", &latin]), 65, &["latin", "UTF-8"]);
 }
 
@@ -79,7 +88,7 @@ fn what_is_not_given_is_64_of_options_and_78_of_settings() {
     fail(
         alone(&["plan", "--config", "finetune-small", "model.vocab_size=100"]),
         78,
-        &["fine-tuning", "segue finetune"],
+        &["no task is named", "task.name=TASK"],
     );
     fail(alone(&["pretrain", "--gradient_accumulation_steps", "4"]), 64, &["train.micro_batch"]);
     let print = ["pretrain", "--print-config=changed", "--config", "tiny", "train.steps=7"];
@@ -117,7 +126,7 @@ fn outputs_that_cannot_be_made_are_73() {
         &["convert", &run, &inside],
         &["inspect", "batches", &corpus, "--output", &inside],
         &["tokenizer", "train", "--kind", "word", "--input", &place.text("train.txt"), "--output", &inside],
-        &["batch", "slurm", "--output", &inside, "pretrain", "run.dir=x"],
+        &["batch", "slurm", "--output", &inside, "pretrain", CORPUS, "run.dir=x"],
         &["man", "--output", &inside],
     ] {
         fail(alone(args), 73, &["train.txt"]);
@@ -134,7 +143,7 @@ fn a_full_disk_is_74_and_a_read_only_one_73() {
     {
         for args in [
             &["man", "--output", &pages][..],
-            &["batch", "slurm", "--output", &script, "pretrain", "run.dir=x"],
+            &["batch", "slurm", "--output", &script, "pretrain", CORPUS, "run.dir=x"],
         ] {
             let mut command = alone(args);
             command.env("SEGUE_FAULTS", format!("{fault}@file.rename"));
@@ -302,7 +311,7 @@ fn bad_command_line_is_64() {
     fail(alone(&["no-such-command"]), 64, &["no-such-command"]);
     fail(alone(&["eval", "--model", "m", "--clamp-len", "-7"]), 64, &["--clamp-len", "-1 for no limit"]);
     fail(
-        alone(&["batch", "slurm", "--array", "foo", "--", "pretrain", "run.dir=x-{index}"]),
+        alone(&["batch", "slurm", "--array", "foo", "--", "pretrain", CORPUS, "run.dir=x-{index}"]),
         64,
         &["--array", "1-8"],
     );
@@ -317,15 +326,22 @@ fn a_batch_job_is_checked_before_it_waits() {
     fail(batch(&["slurm", "--threads", "2", "--", "--restrts", "3", "pretrain"]), 64, &["--restrts"]);
     let array = ["slurm", "--array", "1-2", "pretrain", "run.dir=x", "train.seed={index}"];
     fail(batch(&array), 64, &["one run folder", "{index}"]);
-    succeed(batch(&["slurm", "--array", "1-2", "--", "--json", "pretrain", "run.dir=x-{index}"]));
+    succeed(batch(&["slurm", "--array", "1-2", "--", "--json", "pretrain", CORPUS, "run.dir=x-{index}"]));
     let script = |words: &[&str]| {
         let result = succeed(batch(words));
         result["script"].as_str().unwrap().to_string()
     };
     let threads = |words: &[&str]| script(words).matches("train.threads=").count();
-    assert_eq!(threads(&["slurm", "pretrain", "run.dir=x"]), 0);
-    assert!(script(&["slurm", "--threads", "8", "pretrain", "run.dir=x"]).contains("train.threads=8"));
-    assert_eq!(threads(&["slurm", "--threads", "8", "pretrain", "run.dir=x", "train.threads=4"]), 1);
+    assert_eq!(threads(&["slurm", "pretrain", CORPUS, "run.dir=x"]), 0);
+    assert!(
+        script(&["slurm", "--threads", "8", "pretrain", CORPUS, "run.dir=x"]).contains("train.threads=8")
+    );
+    assert_eq!(threads(&["slurm", "--threads", "8", "pretrain", CORPUS, "run.dir=x", "train.threads=4"]), 1);
+    let on_cards =
+        ["slurm", "--gpus-per-node", "2", "--ranks-per-node", "2", "pretrain", CORPUS, "run.dir=x"];
+    assert!(script(&on_cards).contains("train.device=cuda"));
+    let named = [&on_cards[..], &["train.device=auto"]].concat();
+    assert!(!script(&named).contains("train.device=cuda"));
     let output = finish(batch(&["pbs", "pretrain", "--config", "none.toml", "run.dir=x"]));
     for word in ["none.toml is not there", "THIS_FILE"] {
         assert!(stderr(&output).contains(word), "{}", stderr(&output));
@@ -343,13 +359,20 @@ fn a_batch_job_that_would_be_refused_is_not_written() {
     };
     fail(batch(&[], &["run.dir=x", "train.lane=3"]), 78, &["train.lane", "train.lanes"]);
     fail(batch(&[], &["train.lanes=8"]), 78, &["run.dir is not set"]);
-    let sizes = ["run.dir=x", "train.lanes=8", "train.micro_batch=4"];
+    fail(batch(&[], &["run.dir=x"]), 78, &["data.corpus is not set"]);
+    // A run that is here, and keys of another one.
+    succeed(alone(&place.pretrain("run", &["train.steps=1"])));
+    let job = place.pretrain("run", &["train.steps=1", "optim.lr=0.5"]);
+    let job: Vec<&str> =
+        job.iter().map(String::as_str).filter(|word| !["--json", "pretrain"].contains(word)).collect();
+    fail(batch(&[], &job), 78, &["optim.lr"]);
+    let sizes = ["run.dir=x", CORPUS, "train.lanes=8", "train.micro_batch=4"];
     fail(
         batch(&["--nodes", "2", "--ranks-per-node", "2"], &sizes),
         78,
         &["4 ranks do not divide", "train.lanes"],
     );
-    let each = ["run.dir=x-{index}", "train.seed={index}", "model.n_layer={index}"];
+    let each = ["run.dir=x-{index}", CORPUS, "train.seed={index}", "model.n_layer={index}"];
     fail(batch(&["--array", "0-2"], &each), 78, &["model.n_layer"]);
     assert!(!place.path("job.sh").exists());
     succeed(batch(&["--nodes", "2"], &sizes));
@@ -366,8 +389,9 @@ fn a_batch_job_that_would_be_refused_is_not_written() {
 /// What the system would read otherwise than it is meant, hours later.
 #[test]
 fn a_batch_script_has_one_word_for_each_setting() {
-    let batch =
-        |options: &[&str], run: &str| alone(&[&["--json", "batch"], options, &["pretrain", run]].concat());
+    let batch = |options: &[&str], run: &str| {
+        alone(&[&["--json", "batch"], options, &["pretrain", CORPUS, run]].concat())
+    };
     for system in ["slurm", "pbs", "lsf"] {
         fail(batch(&[system, "--log", "/shared/my logs/%j.out"], "run.dir=x"), 78, &["its log", "holds ' '"]);
         fail(batch(&[system, "--memory", "64 G"], "run.dir=x"), 78, &["its memory", "holds ' '"]);
@@ -386,14 +410,17 @@ fn a_batch_script_has_one_word_for_each_setting() {
     let mut shell = Command::new("bash");
     shell.args(["-c", &format!("printf '%s\\n' {words}")]).env("SLURM_ARRAY_TASK_ID", "2");
     let printed = shell.output().unwrap().stdout;
-    assert!(String::from_utf8_lossy(&printed).ends_with("pretrain\nrun.dir=r/it's-$x-2\n"), "{script}");
+    assert!(
+        String::from_utf8_lossy(&printed).ends_with("pretrain\ndata.corpus=none\nrun.dir=r/it's-$x-2\n"),
+        "{script}"
+    );
 }
 
 /// A system refuses others when the job is submitted, or runs other jobs than are meant.
 #[test]
 fn an_array_is_one_that_its_system_takes() {
     let batch = |system: &str, array: &str| {
-        alone(&["--json", "batch", system, "--array", array, "pretrain", "run.dir=x-{index}"])
+        alone(&["--json", "batch", system, "--array", array, "pretrain", CORPUS, "run.dir=x-{index}"])
     };
     for (system, array, shown) in [
         ("slurm", "8-1", "1-8"),
@@ -414,14 +441,14 @@ fn an_array_is_one_that_its_system_takes() {
 #[test]
 fn a_batch_script_has_the_number_of_a_job_where_it_can_be() {
     let batch = |options: &[&str]| {
-        alone(&[&["--json", "batch", "pbs"], options, &["pretrain", "run.dir=x-{index}"]].concat())
+        alone(&[&["--json", "batch", "pbs"], options, &["pretrain", CORPUS, "run.dir=x-{index}"]].concat())
     };
     fail(batch(&["--array", "1-4", "--name", "n-{index}"]), 78, &["its name", "{index}", "--log"]);
     for option in ["--name", "--log", "--setup"] {
-        let one = alone(&["--json", "batch", "pbs", option, "a-{index}", "pretrain", "run.dir=x"]);
+        let one = alone(&["--json", "batch", "pbs", option, "a-{index}", "pretrain", CORPUS, "run.dir=x"]);
         fail(one, 64, &["{index} is the number of a job in its array", "--array"]);
     }
-    succeed(alone(&["batch", "pbs", "--setup", "echo ${index}", "pretrain", "run.dir=x"]));
+    succeed(alone(&["batch", "pbs", "--setup", "echo ${index}", "pretrain", CORPUS, "run.dir=x"]));
     for (log, is_shared) in [("/l/{index}.out", false), ("/l/all.out", true), ("/l/", false)] {
         let said = finish(batch(&["--array", "1-4", "--log", log]));
         assert!(said.status.success(), "{}", stderr(&said));
@@ -435,7 +462,8 @@ fn a_submission_that_fails_says_how_to_submit_the_script() {
     let place = Workplace::new();
     let script = place.text("job.sh");
     for (system, by) in [("slurm", "sbatch --parsable"), ("pbs", "qsub"), ("lsf", "bsub <")] {
-        let options = ["batch", system, "--force", "--submit", "--output", &script, "pretrain", "run.dir=x"];
+        let options =
+            ["batch", system, "--force", "--submit", "--output", &script, "pretrain", CORPUS, "run.dir=x"];
         let mut command = alone(&options);
         command.env("PATH", "/nonexistent");
         fail(
@@ -448,7 +476,8 @@ fn a_submission_that_fails_says_how_to_submit_the_script() {
     let qsub = place.path("qsub");
     fs::write(&qsub, "#!/bin/sh\n[ $# -gt 1 ] || exec echo 1.fake\necho no >&2\nexit 1\n").unwrap();
     fs::set_permissions(&qsub, fs::Permissions::from_mode(0o755)).unwrap();
-    let options = ["--force", "--submit", "--chain", "3", "--output", &script, "pretrain", "run.dir=x"];
+    let options =
+        ["--force", "--submit", "--chain", "3", "--output", &script, "pretrain", CORPUS, "run.dir=x"];
     let mut command = alone(&[&["batch", "pbs"], &options[..]].concat());
     command.env("PATH", format!("{}:/bin", place.dir.path().display()));
     fail(command, 69, &["qsub refused the job: no", "submitted as 1.fake", "depend=afterany:1.fake"]);
@@ -518,7 +547,7 @@ fn an_output_that_is_there_is_replaced_by_force_alone() {
     }
     let (path, folder, corpus) =
         (place.text("mine"), place.text("folder"), format!("data.corpus={}", place.text("corpus")));
-    let batch = ["batch", "slurm", "--output", &path, "pretrain", "run.dir=x"];
+    let batch = ["batch", "slurm", "--output", &path, "pretrain", CORPUS, "run.dir=x"];
     let batches = ["inspect", "batches", &corpus, "--output", &path];
     for args in [
         &batch[..],

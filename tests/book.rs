@@ -134,3 +134,50 @@ fn every_document_that_a_file_names_is_there() {
     }
     assert!(dead.is_empty(), "{dead:#?}");
 }
+
+/// Words that people search for, by the names of the field and of other programs, and the page that has to answer each.
+const SEARCHED: [(&str, &str); 29] = [
+    ("early stopping", "guide/finetune.md"),
+    ("gradient accumulation", "guide/speed.md"),
+    ("batch size", "concepts/memory.md"),
+    ("gradient clipping", "guide/not-a-number.md"),
+    ("wandb", "guide/watch.md"),
+    ("streaming", "guide/text.md"),
+    ("schema", "reference/segue-schema.md"),
+    ("learning rate finder", "guide/tune.md"),
+    ("resume", "guide/resume.md"),
+    ("fp16", "guide/precision.md"),
+    ("mixed precision", "guide/precision.md"),
+    ("class weights", "start/coming-from.md"),
+    ("label smoothing", "start/coming-from.md"),
+    ("LoRA", "start/coming-from.md"),
+    ("freeze", "start/coming-from.md"),
+    ("frozen", "start/coming-from.md"),
+    ("warmup", "guide/large-batches.md"),
+    ("checkpoint", "concepts/checkpoints.md"),
+    ("best model", "concepts/checkpoints.md"),
+    ("multi-node", "guide/hosts.md"),
+    ("Slurm", "guide/batch.md"),
+    ("torchrun", "guide/ranks.md"),
+    ("NCCL", "guide/gpu.md"),
+    ("OOM", "guide/troubleshooting.md"),
+    ("out of memory", "guide/troubleshooting.md"),
+    ("perplexity", "guide/evaluate.md"),
+    ("tokenizer", "formats/tokenizer.md"),
+    ("seed", "concepts/exactness.md"),
+    ("reproducible", "concepts/exactness.md"),
+];
+
+#[test]
+fn words_that_people_search_for_lead_to_their_pages() {
+    let pages = pages();
+    for (word, page) in SEARCHED {
+        let text = pages[&format!("{PAGES}/{page}")].to_lowercase();
+        let word = word.to_lowercase();
+        let is_whole = |at: usize| {
+            !text[..at].ends_with(char::is_alphanumeric)
+                && !text[at + word.len()..].starts_with(char::is_alphanumeric)
+        };
+        assert!(text.match_indices(&word).any(|(at, _)| is_whole(at)), "{page} does not say `{word}`");
+    }
+}

@@ -115,7 +115,7 @@ fn a_job_that_does_not_get_on_is_given_up_with_its_code() {
     let output = finish(launch(2, &["--fruitless", "2"], &job, "kill@step.begin:step=1:rank=1"));
     assert_eq!(output.status.code(), Some(137), "{}", stderr(&output));
     assert!(
-        stderr(&output).contains("2 restarts in a row have brought no newer checkpoint than that of step 0"),
+        stderr(&output).contains("2 restarts in a row have brought no checkpoint"),
         "{}",
         stderr(&output)
     );
@@ -147,7 +147,16 @@ fn what_cannot_be_launched_is_refused_before_anything_starts() {
     fail(launch(3, &[], &three, ""), 78, &["3 ranks", "train.lanes"]);
     let hosts = ["--hosts", "node1:1,node2"];
     fail(launch(3, &hosts, &three, ""), 78, &["3 ranks do not fit", "take 2"]);
-    assert!(!place.path("run/checkpoints").exists());
+    let two = place.pretrain("run", &[]);
+    // No name has an empty label: no server is asked for it.
+    fail(
+        launch(2, &["--hosts", "localhost,n9..invalid"], &two, ""),
+        69,
+        &["the host n9..invalid", "--listen"],
+    );
+    let options = ["--nproc_per_node", "2"];
+    fail(launch(2, &options, &two, ""), 64, &["`--nproc_per_node`", "-n N"]);
+    assert!(!place.path("run").exists());
 }
 
 #[test]

@@ -127,7 +127,7 @@ fn what_others_may_have_made_is_read_as_regular_files_alone() {
         "dataloader/src/input/expand.rs",
         "dataloader/src/input/source.rs",
         "dataloader/tasks/src/inputs.rs",
-        "launcher/src/commands/batch.rs",
+        "launcher/src/commands/batch/mod.rs",
         "launcher/src/commands/bench/mod.rs",
         "launcher/src/commands/convert.rs",
         "launcher/src/commands/launch/mod.rs",

@@ -164,6 +164,15 @@ pub enum ClusterError {
         said: String,
     },
 
+    /// The name of a host leads to no address.
+    #[error("the host {name} of {from} cannot be found: its name leads to no address")]
+    UnknownHost {
+        /// The name.
+        name: String,
+        /// Where it stands.
+        from: crate::launch::hosts::Source,
+    },
+
     /// Ranks have no way to reach their supervisor.
     #[error("cannot listen for the ranks of the job: {source}")]
     Supervisor {
@@ -206,7 +215,10 @@ impl ClusterError {
                 from.exit_code()
             }
             Self::HostFile { .. } => exit_code::NO_INPUT,
-            Self::Start { .. } | Self::Supervisor { .. } | Self::Refused { .. } => exit_code::UNAVAILABLE,
+            Self::Start { .. }
+            | Self::Supervisor { .. }
+            | Self::Refused { .. }
+            | Self::UnknownHost { .. } => exit_code::UNAVAILABLE,
         }
     }
 
@@ -236,6 +248,10 @@ impl ClusterError {
             Self::Start { program, .. } => Some(format!(
                 "install what {program} belongs to (Debian: openmpi-bin, slurm-client), or put it into PATH"
             )),
+            Self::UnknownHost { .. } => Some(
+                "correct the name; where another program than ssh starts ranks there, say how this host is reached: --listen ADDRESS"
+                    .to_owned(),
+            ),
             Self::Supervisor { .. } => {
                 Some("name an address of this host that the others reach: --listen ADDRESS".to_owned())
             }

@@ -112,8 +112,6 @@ pub enum CollectiveError {
         micro_steps: usize,
         /// Ranks in the job.
         world_size: usize,
-        /// The numbers of ranks that can share these micro-steps.
-        possible: Vec<usize>,
     },
 }
 
@@ -158,28 +156,14 @@ impl CollectiveError {
             Self::LengthMismatch { .. } => {
                 Some("start all ranks with the same program, configuration and corpus".to_owned())
             }
-            Self::UnevenMicroSteps { possible, .. } => Some(format!(
-                "start {} ranks, or change train.lanes or train.micro_batch (micro-steps = lanes / micro-batch)",
-                one_of(possible)
-            )),
-            Self::Mpi { .. } | Self::NoSuchPeer { .. } => None,
+            // Who shares out the micro-steps knows what else would fit.
+            Self::UnevenMicroSteps { .. } | Self::Mpi { .. } | Self::NoSuchPeer { .. } => None,
         }
     }
 }
 
 fn with_peer(peer: Option<usize>) -> String {
     peer.map(|peer| format!(" with rank {peer}")).unwrap_or_default()
-}
-
-fn one_of(numbers: &[usize]) -> String {
-    match numbers {
-        [] => "no".to_owned(),
-        [only] => only.to_string(),
-        [first @ .., last] => {
-            let first: Vec<String> = first.iter().map(usize::to_string).collect();
-            format!("{} or {last}", first.join(", "))
-        }
-    }
 }
 
 #[cfg(test)]

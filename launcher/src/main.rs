@@ -95,7 +95,7 @@ enum Command {
     Report(commands::report::ReportArgs),
     /// Look at hosts: what they have, what they lack, how fast they are, what differs between them.
     Doctor(commands::doctor::DoctorArgs),
-    /// Measure the speed of a training step, an all-reduce, a tokenizer.
+    /// Measure the speed of a training step, an all-reduce, a tokenizer; find a learning rate.
     Bench(commands::bench::BenchArgs),
     /// Print the script with which a shell completes commands and options.
     Completions(commands::completions::CompletionsArgs),

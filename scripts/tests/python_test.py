@@ -314,9 +314,6 @@ class Calling(Case):
         self.assertEqual(shown.getvalue(), "step 1\nstep 2\n")
 
     def test_an_interrupt_lets_the_program_stop_by_itself(self) -> None:
-        # A shell that starts a job in the background has it ignore interrupts.
-        before = signal.signal(signal.SIGINT, signal.default_int_handler)
-        self.addCleanup(signal.signal, signal.SIGINT, before)
         with contextlib.redirect_stderr(Interrupting("ready")) as shown:
             with self.assertRaises(KeyboardInterrupt):
                 segue.run("listen")
@@ -489,6 +486,8 @@ class Notebook(Case):
 
 
 if __name__ == "__main__":
+    # A shell that starts a job in the background has it ignore interrupts, which tests send.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     # A test that waits for ever is shown where it waits, and fails.
     faulthandler.dump_traceback_later(900, exit=True)
     unittest.main()

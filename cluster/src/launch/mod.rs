@@ -9,6 +9,7 @@ pub mod attempt;
 pub mod command;
 pub mod hearing;
 pub mod hosts;
+pub mod names;
 pub mod outcome;
 pub mod policy;
 pub mod progress;

@@ -135,7 +135,10 @@ impl History {
         self.fruitless = if progress { 0 } else { self.fruitless + 1 };
         self.restarts += 1;
         if self.fruitless > policy.without_progress {
-            let of_step = format!("no newer checkpoint than that of step {}", self.step);
+            let of_step = match self.step {
+                0 => "no checkpoint".to_string(),
+                step => format!("no newer checkpoint than that of step {step}"),
+            };
             let why = match policy.without_progress {
                 0 => format!("this attempt has brought {of_step}"),
                 1 => format!("a restart has brought {of_step}"),
@@ -232,8 +235,9 @@ mod tests {
                 }
             }
         };
-        assert_eq!(why(9, 0, 0), "this attempt has brought no newer checkpoint than that of step 0");
-        assert_eq!(why(9, 1, 0), "a restart has brought no newer checkpoint than that of step 0");
+        assert_eq!(why(9, 0, 0), "this attempt has brought no checkpoint");
+        assert_eq!(why(9, 1, 0), "a restart has brought no checkpoint");
+        assert_eq!(why(9, 1, 4), "a restart has brought no newer checkpoint than that of step 4");
         assert_eq!(why(0, 9, 0), "it is not to be restarted");
         assert_eq!(why(1, 9, 0), "it has been restarted once");
     }

@@ -24,6 +24,8 @@ const AFTER_ALL: Duration = Duration::from_secs(30);
 const WITHOUT_A_RANK: Duration = Duration::from_millis(500);
 /// Lines of stderr that a report keeps: a panic comes with a long trace.
 const KEPT_LINES: usize = 200;
+/// How ssh ends where it reaches no host, and mpirun with it.
+const OF_SSH: i32 = 255;
 /// What is said of a rank that its starter ended well without.
 const NEVER_DONE: &str = "its starter ended with 0, and it did not say that it was done";
 /// What is said of a rank of which nothing else is known.
@@ -309,6 +311,8 @@ impl<'a> Watched<'a> {
                 self.note(FirstFailure { rank, host: None, what: NEVER_DONE.into() });
                 UNAVAILABLE
             }
+            // No rank was heard of: mpirun could not start any on a host.
+            _ if starters == OF_SSH && self.ranks.iter().all(Option::is_none) => UNAVAILABLE,
             _ => starters,
         }
     }

@@ -6,7 +6,7 @@ use segue_engine::checkpoint::{self, CHECKPOINTS};
 use serde_json::{Value, json};
 
 use super::at_least_one;
-use crate::failure::{Failure, NO_INPUT};
+use crate::failure::{BAD_CONFIG, Failure, NO_INPUT, USAGE};
 use crate::output::Output;
 
 /// Arguments of `segue average`.
@@ -16,14 +16,14 @@ use crate::output::Output;
     segue average runs/mine/checkpoints/step-00001000 \\\n      \
     runs/mine/checkpoints/step-00001500 --output averaged")]
 pub struct AverageArgs {
-    /// Checkpoints, or folders in Hugging Face's layout, of one model.
+    /// Checkpoints, or folders in Hugging Face's layout, of one model; a single run folder, as with --run.
     #[arg(value_name = "DIR", required_unless_present = "run", conflicts_with = "run")]
     sources: Vec<PathBuf>,
     /// Run folder: average its newest checkpoints.
     #[arg(long)]
     run: Option<PathBuf>,
     /// Number of checkpoints to average [default: all].
-    #[arg(long, requires = "run", value_parser = at_least_one)]
+    #[arg(long, value_parser = at_least_one)]
     last: Option<usize>,
     /// Folder for the averaged model, which must not exist.
     #[arg(long)]
@@ -32,10 +32,20 @@ pub struct AverageArgs {
 
 /// Averages the weights into a model folder.
 pub fn run(args: AverageArgs, out: &Output) -> Result<Value, Failure> {
-    let sources = match &args.run {
-        None => args.sources,
-        Some(run) => newest(run, args.last)?,
+    let sources = match (run_of(&args), args.last) {
+        (Some(run), last) => newest(run, last)?,
+        (None, None) => args.sources,
+        (None, Some(last)) => {
+            let message = format!("--last {last} counts the checkpoints of a run, and no run is given");
+            let hint = "give one run folder, `segue average --run RUN --last N`, or leave out --last";
+            return Err(Failure::new(USAGE, format!("{message}\nhint: {hint}")));
+        }
     };
+    if let Some(tuned) = sources.iter().find(|folder| segue_task::is_fine_tuned(folder)) {
+        let message = format!("{} was fine-tuned, and an average has no heads", tuned.display());
+        let hint = "let models answer together, segue finetune --predict --model A --model B, or train with average.kind";
+        return Err(Failure::new(BAD_CONFIG, format!("{message}\nhint: {hint}")));
+    }
     segue_language::average(&segue_families::MODELS, &sources, &args.output)?
         .iter()
         .for_each(|note| out.line(note));
@@ -45,6 +55,15 @@ pub fn run(args: AverageArgs, out: &Output) -> Result<Value, Failure> {
         args.output.display()
     ));
     Ok(json!({ "sources": sources, "output": args.output }))
+}
+
+/// The run whose checkpoints are averaged, by its option or as the only folder given.
+fn run_of(args: &AverageArgs) -> Option<&Path> {
+    let only = match args.sources.as_slice() {
+        [only] if only.join(CHECKPOINTS).is_dir() => Some(only),
+        _ => None,
+    };
+    args.run.as_ref().or(only).map(PathBuf::as_path)
 }
 
 /// The newest `count` checkpoints of a run, oldest first.
@@ -63,4 +82,47 @@ fn newest(run: &Path, count: Option<usize>) -> Result<Vec<PathBuf>, Failure> {
     }
     let surplus = all.len() - count;
     Ok(all.into_iter().skip(surplus).map(|(_, path)| path).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: AverageArgs,
+    }
+
+    fn args(words: &[&str]) -> AverageArgs {
+        Line::parse_from([&["average", "--output", "none"], words].concat()).args
+    }
+
+    /// The last two of three, whichever way the run is named.
+    #[test]
+    fn a_run_folder_stands_for_its_checkpoints() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = dir.path().to_str().unwrap();
+        for step in 1..4 {
+            fs::create_dir_all(dir.path().join(format!("{CHECKPOINTS}/step-{step:08}"))).unwrap();
+        }
+        for words in [["--run", run].as_slice(), &[run]] {
+            let args = args(&[words, &["--last", "2"]].concat());
+            let found = newest(run_of(&args).unwrap(), args.last).unwrap();
+            let names: Vec<_> = found.iter().map(|path| path.file_name().unwrap()).collect();
+            assert_eq!(names, ["step-00000002", "step-00000003"]);
+        }
+        assert_eq!(run_of(&args(&[run, run])), None);
+    }
+
+    #[test]
+    fn a_number_of_checkpoints_of_no_run_is_refused() {
+        let refused = run(args(&["a/step-00000001", "--last", "2"]), &Output::new(0)).unwrap_err();
+        assert_eq!(refused.code, USAGE);
+        assert!(refused.hint.unwrap().contains("segue average --run RUN --last N"));
+    }
 }

@@ -18,6 +18,7 @@ mod import_records;
 pub mod inspect;
 pub mod launch;
 pub mod man;
+mod measure;
 pub mod parity;
 pub mod plan;
 pub mod predict;

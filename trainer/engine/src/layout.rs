@@ -66,12 +66,12 @@ pub fn check_ranks(train: &TrainConfig, world: usize) -> Result<usize, TrainErro
 
 /// Whether `world` ranks can share a step if each has `each` micro-steps.
 fn can_share(train: &TrainConfig, each: usize, world: usize) -> bool {
-    let aligned = !train.exact || world == 1 || each.is_power_of_two();
-    each > 0 && world > 0 && aligned && each.is_multiple_of(train.batch_warmup_from)
+    let aligned = || each.checked_mul(world).is_some_and(|steps| aligned_blocks(steps, world).is_ok());
+    each > 0 && world > 0 && (!train.exact || aligned()) && each.is_multiple_of(train.batch_warmup_from)
 }
 
-/// What to change where a layout does not fit: the numbers of ranks that can share these lanes and the numbers of lanes that these ranks can share,
-/// next to those asked for. Each can be followed as it stands.
+/// What to change where a layout does not fit: the largest micro-batch below that keeps batch and ranks; the numbers of ranks that can share these
+/// lanes and the numbers of lanes that these ranks can share, next to those asked for. Each can be followed as it stands.
 fn what_fits(train: &TrainConfig, world: usize) -> String {
     let micro_steps = train.lanes / train.micro_batch;
     let fits =
@@ -92,10 +92,19 @@ fn what_fits(train: &TrainConfig, world: usize) -> String {
     let lanes = |each: usize| each.checked_mul(world)?.checked_mul(train.micro_batch);
     let lanes = below.into_iter().chain(above).filter_map(lanes).map(|lanes| format!("train.lanes={lanes}"));
     let lanes: Vec<String> = lanes.collect();
+    // A divisor of the lanes of a rank, which come in pairs too.
+    let own = train.lanes.checked_div(world).filter(|own| own * world == train.lanes).unwrap_or(0);
+    let small = (1..=own.isqrt()).filter(|small| own.is_multiple_of(*small));
+    let smaller = small.flat_map(|small| [small, own / small]).filter(|micro_batch| {
+        let holds_groups = train.group == 0 || micro_batch.is_multiple_of(train.group);
+        *micro_batch < train.micro_batch && holds_groups && shares(&(own / micro_batch))
+    });
+    let smaller = smaller.max();
     let mut advice = Vec::new();
     if !ranks.is_empty() {
         advice.push(format!("start {} rank{}", ranks.join(" or "), if ranks == ["1"] { "" } else { "s" }));
     }
+    advice.extend(smaller.map(|micro_batch| format!("set train.micro_batch={micro_batch}")));
     if !lanes.is_empty() {
         advice.push(format!("set {}", lanes.join(" or ")));
     }
@@ -113,7 +122,7 @@ mod tests {
     /// Whatever the hint says is followed, and fits.
     #[test]
     fn every_number_that_a_hint_names_fits() {
-        let mut refused = 0;
+        let (mut refused, mut smaller_batches) = (0, 0);
         for (lanes, micro_batch, warmup) in
             [(24, 1, 1), (22, 11, 1), (8, 2, 1), (48, 2, 4), (60, 3, 1), (6, 1, 3)]
         {
@@ -134,6 +143,13 @@ mod tests {
                         text.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).collect()
                     };
                     for part in hint.split(", or ") {
+                        if let Some(smaller) = part.strip_prefix("set train.micro_batch=") {
+                            let micro_batch = smaller.parse().unwrap();
+                            let other = TrainConfig { micro_batch, ..train.clone() };
+                            assert!(check_ranks(&other, world).is_ok(), "{error}");
+                            smaller_batches += 1;
+                            continue;
+                        }
                         let rest = part.strip_prefix("start ").map(|part| (part, true));
                         let rest = rest.or(part.strip_prefix("set ").map(|part| (part, false)));
                         match rest {
@@ -154,6 +170,14 @@ mod tests {
                 }
             }
         }
-        assert!(refused > 100);
+        assert!(refused > 100 && smaller_batches > 10, "{refused} {smaller_batches}");
+    }
+
+    /// Sixteen lanes in micro-batches of eight are two micro-steps: four ranks need four of them.
+    #[test]
+    fn a_smaller_micro_batch_keeps_the_batch_and_the_ranks() {
+        let train = TrainConfig { lanes: 16, micro_batch: 8, ..TrainConfig::default() };
+        let hint = check_ranks(&train, 4).unwrap_err().hint().unwrap();
+        assert!(hint.starts_with("start 2 ranks, or set train.micro_batch=4"), "{hint}");
     }
 }

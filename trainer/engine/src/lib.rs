@@ -63,6 +63,6 @@ pub use learner::{Learner, Look, Loss, Tally, Turn};
 pub use network::Network;
 pub use run::train;
 pub use share::{Share, Watch};
-pub use state::LossSum;
+pub use state::{LossSum, check_same_run};
 pub use step::{Engine, StepReport};
 pub use sums::library as nccl;

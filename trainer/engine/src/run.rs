@@ -17,7 +17,7 @@ use super::agreement::check_agreement;
 use super::cursors::{gather_cursors, own_cursors, to_json};
 use super::event::{EarlyEnd, Event, Outcome, Started};
 use super::family::{Begun, Family, FamilyBatch, Place};
-use super::identity::dropped;
+use super::identity::{dropped, other_start};
 use super::keeper::Keeper;
 use super::kept::reconcile;
 use super::learner::Learner;
@@ -33,8 +33,8 @@ use super::sums::without_effect;
 use crate::checkpoint::{self, CHECKPOINTS, Stay, find_and_set_aside, tidy_up};
 
 /// Trains as `config` says: resumes from the newest whole checkpoint of the run folder, and always leaves a checkpoint
-/// of its last step. `stop` is asked at every step; where any rank says yes, all stop with a checkpoint. A collective
-/// call.
+/// of its last step. `stop` is asked at every step; where any rank says yes, all stop with a checkpoint. A run without a folder (an empty
+/// `run.dir`) reads and writes none, and keeps no best model: it has nothing to go back to. A collective call.
 pub fn train<F: Family>(
     config: &Config,
     family: F,
@@ -174,12 +174,16 @@ impl<'a, F: Family> Run<'a, F> {
         let mut state =
             TrainState::start(config, &family.fingerprint(), lanes, comm.world_size(), engine.device());
         check_agreement(config, &state, &family.evaluated_on(), comm)?;
-        let found = newest_checkpoint(&checkpoints_of(config), comm, &engine.layout, find_and_set_aside)?;
+        let found = match leaves_nothing(config) {
+            true => None,
+            false => newest_checkpoint(&checkpoints_of(config), comm, &engine.layout, find_and_set_aside)?,
+        };
         let (mut resumed, mut refused, mut fresh, mut changed) = (None, Vec::new(), Vec::new(), Vec::new());
         match found {
             Some((path, newer)) => {
                 let (stored, other) = restore(&path, config, &family, &mut engine)?;
-                for what in dropped(&stored.config, config) {
+                let unread = other_start(&stored.config, config);
+                for what in dropped(&stored.config, config).into_iter().chain(unread) {
                     on_event(Event::Warning { what });
                 }
                 state.go_on_from(stored, &other);
@@ -205,6 +209,7 @@ impl<'a, F: Family> Run<'a, F> {
         let cursors = own_cursors(&state, &engine, resumed.as_deref())?;
         // Only now: a command that is refused removes nothing.
         if comm.rank() == 0
+            && !leaves_nothing(config)
             && let Err(error) = tidy_up(Path::new(&config.run.dir), stay(config, &state))
         {
             on_event(Event::Warning { what: error.to_string() });
@@ -218,8 +223,10 @@ impl<'a, F: Family> Run<'a, F> {
         let CheckpointConfig { every, minutes, .. } = config.checkpoint;
         // Where none is due but at the end, the run waits for it as it is.
         let mut staging = if every == 0 && minutes == 0.0 { Staging::sharing() } else { Staging::default() };
-        // So that the first checkpoint finds memory in use, as those after it do.
-        drop(snapshot(&family, &engine, &state, comm.rank(), &mut staging)?);
+        if !leaves_nothing(config) {
+            // So that the first checkpoint finds memory in use, as those after it do.
+            drop(snapshot(&family, &engine, &state, comm.rank(), &mut staging)?);
+        }
         on_event(Event::Started(Started {
             step: state.step,
             evaluated: state.evaluated,
@@ -312,7 +319,7 @@ impl<'a, F: Family> Run<'a, F> {
     ) {
         let step = report.step;
         self.loss = Some(report.loss);
-        self.state.tokens += report.targets as u64;
+        self.state.tokens += report.targets.round() as u64;
         self.state.unreported.add(report.loss, report.adversarial_loss, report.targets);
         let due = step.is_multiple_of(self.config.log.every) || step == self.config.train.steps;
         if let Some(estimate) = report.noise {
@@ -361,7 +368,7 @@ impl<'a, F: Family> Run<'a, F> {
 
     /// Hands the state over to be written, where that has not been done. A collective call.
     pub(super) fn checkpoint(&mut self, on_event: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
-        if !self.keeper.is_new(self.state.step, self.state.evaluated) {
+        if leaves_nothing(self.config) || !self.keeper.is_new(self.state.step, self.state.evaluated) {
             return Ok(());
         }
         let began = Instant::now();
@@ -452,6 +459,11 @@ fn begin<F: Family>(config: &Config, family: &F, engine: &Engine<F::Learner>) ->
 /// Which checkpoints stay.
 fn stay(config: &Config, state: &TrainState) -> Stay {
     Stay::of(&config.checkpoint, state.guard.as_ref().map(|guard| guard.step))
+}
+
+/// Whether a run has no folder.
+pub(super) fn leaves_nothing(config: &Config) -> bool {
+    config.run.dir.is_empty()
 }
 
 fn checkpoints_of(config: &Config) -> PathBuf {

@@ -13,7 +13,7 @@ use tch::Device;
 
 use super::best::BestSoFar;
 use super::identity::{changes, config_hash, effective, resolved, with_defaults, without};
-use crate::checkpoint::{STATE, read_error};
+use crate::checkpoint::{CHECKPOINTS, STATE, list, read_error};
 use crate::optim::{Counts, LossScale, NoiseScale};
 
 /// Version of `trainer_state.json` this program writes.
@@ -276,26 +276,8 @@ impl TrainState {
         data_key: &str,
         device: Device,
     ) -> Result<(Self, Vec<String>), TrainError> {
-        let file = path.join(STATE);
-        let text = read_regular(&file).map_err(read_error(&file))?;
-        let state: TrainState = serde_json::from_slice(&text)
-            .map_err(|e| TrainError::Damaged { path: file.clone(), what: e.to_string() })?;
-        if state.version != STATE_VERSION {
-            let what =
-                format!("it is of version {}, and this program reads version {STATE_VERSION}", state.version);
-            return Err(TrainError::Damaged { path: file, what });
-        }
-        let (then, settings) = (with_defaults(&state.config, config.models()), effective(config));
-        let allowed: Vec<String> =
-            config.recovery.allow_change.iter().map(|key| format!("/{}", key.replace('.', "/"))).collect();
-        let allowed: Vec<&str> = allowed.iter().map(String::as_str).collect();
-        let mut differing = changes(&without(&then, &allowed), &without(&settings, &allowed));
-        let all = changes(&then, &settings);
-        let changed = all
-            .lines()
-            .filter(|line| !differing.lines().any(|other| other == *line))
-            .map(|line| line.trim().into());
-        let changed: Vec<String> = changed.collect();
+        let state = Self::stored(path)?;
+        let (mut differing, changed) = state.compare(config);
         if state.corpus != data {
             differing.push_str(&format!("  {data_key}: fingerprint {} then, {data} now\n", state.corpus));
         }
@@ -305,15 +287,58 @@ impl TrainState {
                 format!("  train.device: {} then, {now} now, and train.exact wants the same\n", state.device);
             differing.push_str(&what);
         }
-        let names_run = |line: &&str| WHICH_RUN.iter().any(|key| line.starts_with(&format!("  {key}: ")));
-        if let Some(line) = differing.lines().find(names_run) {
-            differing = format!("{line}\n");
-        }
-        match differing.is_empty() {
-            true => Ok((state, changed)),
-            false => Err(TrainError::OtherRun { path: path.into(), differences: differing }),
-        }
+        refuse_other_run(path, differing).map(|()| (state, changed))
     }
+
+    /// The state of the checkpoint `path` as it is.
+    fn stored(path: &Path) -> Result<Self, TrainError> {
+        let file = path.join(STATE);
+        let text = read_regular(&file).map_err(read_error(&file))?;
+        let state: TrainState = serde_json::from_slice(&text)
+            .map_err(|e| TrainError::Damaged { path: file.clone(), what: e.to_string() })?;
+        if state.version != STATE_VERSION {
+            let what =
+                format!("it is of version {}, and this program reads version {STATE_VERSION}", state.version);
+            return Err(TrainError::Damaged { path: file, what });
+        }
+        Ok(state)
+    }
+
+    /// A line for each key by which `config` is that of another run, and a line for each that is another one and may be.
+    fn compare(&self, config: &Config) -> (String, Vec<String>) {
+        let (then, settings) = (with_defaults(&self.config, config.models()), effective(config));
+        let allowed: Vec<String> =
+            config.recovery.allow_change.iter().map(|key| format!("/{}", key.replace('.', "/"))).collect();
+        let allowed: Vec<&str> = allowed.iter().map(String::as_str).collect();
+        let differing = changes(&without(&then, &allowed), &without(&settings, &allowed));
+        let all = changes(&then, &settings);
+        let changed = all
+            .lines()
+            .filter(|line| !differing.lines().any(|other| other == *line))
+            .map(|line| line.trim().into());
+        let changed = changed.collect();
+        (differing, changed)
+    }
+}
+
+/// Refuses the checkpoint `path` where lines say that it is of another run.
+fn refuse_other_run(path: &Path, mut differing: String) -> Result<(), TrainError> {
+    let names_run = |line: &&str| WHICH_RUN.iter().any(|key| line.starts_with(&format!("  {key}: ")));
+    if let Some(line) = differing.lines().find(names_run) {
+        differing = format!("{line}\n");
+    }
+    match differing.is_empty() {
+        true => Ok(()),
+        false => Err(TrainError::OtherRun { path: path.into(), differences: differing }),
+    }
+}
+
+/// Refuses a configuration with which the run in its folder could not go on, by the newest checkpoint there that can be read; takes it where there is none. Data,
+/// device and what a checkpoint holds beside its configuration are not looked at. Sizes that are those of the data have to be known.
+pub fn check_same_run(config: &Config) -> Result<(), TrainError> {
+    let all = list(&Path::new(&config.run.dir).join(CHECKPOINTS))?;
+    let newest = all.iter().rev().find_map(|(_, path)| Some((path, TrainState::stored(path).ok()?)));
+    newest.map_or(Ok(()), |(path, state)| refuse_other_run(path, state.compare(config).0))
 }
 
 /// What cards are called whose names are not known, as in states that do not tell them, and what the others begin with.
@@ -392,7 +417,7 @@ mod tests {
         let mut state = TrainState::start(&config, "text", Vec::new(), 1, Device::Cpu);
         let see = |state: &mut TrainState, step, value| {
             let found = Rating { value, tie: None, step };
-            state.task.observe(found, true, |a, b| a < b)
+            state.task.observe(found, true, 0.0, |a, b| a < b)
         };
         see(&mut state, 5, 3.0);
         see(&mut state, 10, 4.0);

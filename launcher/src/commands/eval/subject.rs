@@ -42,35 +42,45 @@ pub enum Texts {
     /// The corpus that the command names.
     Named(Corpus),
     /// What the run of the model reads, with `data.valid`.
-    OfRun(Sources),
+    OfRun {
+        /// Its corpora.
+        sources: Sources,
+        /// What the model was opened as.
+        model: PathBuf,
+    },
 }
 
 impl Texts {
     /// The corpus that is named, or what the run `config` of the model `model` reads.
     pub fn open(corpus: Option<&Path>, config: &Config, model: &Path) -> Result<Self, Failure> {
-        if let Some(corpus) = corpus {
-            return Ok(Self::Named(Corpus::open(corpus)?));
+        match corpus {
+            Some(corpus) => Ok(Self::Named(Corpus::open(corpus)?)),
+            None => Self::of_run(config, model),
         }
-        refuse_fine_tuned(model)?;
+    }
+
+    fn of_run(config: &Config, model: &Path) -> Result<Self, Failure> {
         let data = config.own::<DataConfig>();
         if data.corpus.is_empty() && data.corpora.is_empty() {
             return Err(no_corpus(model));
         }
-        let sources = Sources::open(config).map_err(|error| match Path::new(&data.corpus).is_dir() {
+        let named = data.corpora.iter().chain([&data.corpus, &data.valid]);
+        let all_there = named.filter(|path| !path.is_empty()).all(|path| Path::new(path).exists());
+        let sources = Sources::open(config).map_err(|error| match all_there {
             true => Failure::from(error),
             false => moved(error.into(), model),
         })?;
-        Ok(Self::OfRun(sources))
+        Ok(Self::OfRun { sources, model: model.into() })
     }
 
     /// The corpus whose split of that name is meant.
     pub fn of_split(&self, split: Split) -> Result<&Corpus, Failure> {
-        let found = match self {
-            Self::Named(corpus) => Some(corpus),
-            Self::OfRun(sources) => sources.of_split(split),
+        let (sources, model) = match self {
+            Self::Named(corpus) => return Ok(corpus),
+            Self::OfRun { sources, model } => (sources, model.display()),
         };
-        found.ok_or_else(|| {
-            let message = format!("no corpus of the run has a split `{split}`\nhint: add --corpus FOLDER");
+        sources.of_split(split).ok_or_else(|| {
+            let message = format!("no corpus of {model} has a split `{split}`\nhint: add --corpus FOLDER");
             Failure::new(USAGE, message)
         })
     }
@@ -116,7 +126,13 @@ impl<M> Subject<M> {
         load: impl FnOnce(&ModelFolder) -> Result<M, TrainError>,
         out: &Output,
     ) -> Result<Self, Failure> {
-        let texts = Texts::open(text.corpus.as_deref(), &folder.training_config(named, &[])?, named)?;
+        let texts = match &text.corpus {
+            Some(corpus) => Texts::Named(Corpus::open(corpus)?),
+            None => {
+                refuse_fine_tuned(named)?;
+                Texts::of_run(&folder.training_config(named, &[])?, named)?
+            }
+        };
         let corpus = texts.of_split(text.split.into())?;
         check_tokenizer(&folder, corpus, out)?;
         let model = load(&folder)?;

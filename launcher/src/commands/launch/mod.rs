@@ -15,6 +15,7 @@ use segue_cluster::Preemption;
 use segue_cluster::launch::command::{Start, Starter};
 use segue_cluster::launch::hearing::Heard;
 use segue_cluster::launch::hosts::{self, Host, Source};
+use segue_cluster::launch::names::check_names;
 use segue_cluster::launch::outcome::{Limits, Stall};
 use segue_cluster::launch::policy::Policy;
 use segue_cluster::launch::progress::Straggler;
@@ -32,6 +33,7 @@ use crate::failure::{BAD_CONFIG, BUG, Failure, IO_FAILED, PREEMPTED, USAGE};
 use crate::live_ranks::LiveRanksFile;
 use crate::output::{Output, Progress, Unit};
 use crate::run_folder::lock_in;
+use crate::slips;
 use crate::training::check_run_dir;
 
 /// The folder of reports in that of the run.
@@ -113,11 +115,16 @@ pub struct LaunchArgs {
 }
 
 impl LaunchArgs {
-    /// Refuses a command that does not train.
-    pub fn check_command(&self) -> Result<(), Failure> {
+    /// Refuses a command that does not train, in a line of `segue OF`.
+    pub fn check_command(&self, of: &str) -> Result<(), Failure> {
         let name = self.command[0].to_string_lossy();
         if TRAINING.contains(&name.as_ref()) {
             return Ok(());
+        }
+        if name.starts_with('-') {
+            let message =
+                format!("`{name}` is not an option of `segue {of}`\nhint: {}", slips::hint(of, &name));
+            return Err(Failure::new(USAGE, message));
         }
         let message =
             format!("`{name}` is no command to launch\nhint: launch one of {}", TRAINING.join(", "));
@@ -129,25 +136,23 @@ impl LaunchArgs {
         &self.command
     }
 
-    /// Whether the job could train `command`, on the ranks that it names or else on hosts that take `slots`. Where the command's own configuration is
-    /// refused, the refusal is given, and has been told to people.
+    /// The configuration of the job, as far as a supervisor reads it, where the job could train `command` on the ranks that it names or else on hosts
+    /// that take `slots`. Where the command's own configuration is refused, the refusal is given, and has been told to people.
     ///
     /// # Errors
     ///
     /// The ranks do not fit there, or cannot share its steps, or it has no run folder.
-    pub fn check_job(&self, command: &[OsString], slots: usize) -> Result<Option<Value>, Failure> {
-        match configuration(&own_program()?, command)? {
-            Ok(wanted) => {
-                check_run_dir(&wanted.run.dir)?;
-                if self.hosts.is_none() && self.hostfile.is_none() {
-                    let ranks = self.ranks.unwrap_or(slots);
-                    check_room(ranks, slots)?;
-                    check_ranks(&wanted.train, ranks)?;
-                }
-                Ok(None)
+    pub fn check_job(&self, command: &[OsString], slots: usize) -> Result<Result<Wanted, Value>, Failure> {
+        let wanted = configuration(&own_program()?, command)?;
+        if let Ok(wanted) = &wanted {
+            check_run_dir(&wanted.run.dir)?;
+            if self.hosts.is_none() && self.hostfile.is_none() {
+                let ranks = self.ranks.unwrap_or(slots);
+                check_room(ranks, slots)?;
+                check_ranks(&wanted.train, ranks)?;
             }
-            Err(refusal) => Ok(Some(refusal)),
         }
+        Ok(wanted)
     }
 }
 
@@ -176,11 +181,15 @@ enum ProgramArg {
 
 /// What the supervisor has to know of the configuration of a job.
 #[derive(Deserialize)]
-struct Wanted {
+pub struct Wanted {
     run: Run,
-    train: TrainConfig,
+    /// `[train]`.
+    pub train: TrainConfig,
     #[serde(default)]
     data: Data,
+    /// All of it, as the command tells it.
+    #[serde(skip)]
+    pub told: Value,
 }
 
 /// What is read in pre-training, an empty path where there is none.
@@ -212,7 +221,7 @@ pub fn run(args: LaunchArgs, json: bool, out: &Output) -> Result<Value, Failure>
     // Before anything that takes its time.
     let preemption = Preemption::install()?;
     let json = json || args.command.iter().any(|word| word == "--json");
-    args.check_command()?;
+    args.check_command("launch")?;
     let program = own_program()?;
     let wanted = match configuration(&program, &args.command)? {
         Ok(wanted) => wanted,
@@ -227,11 +236,11 @@ pub fn run(args: LaunchArgs, json: bool, out: &Output) -> Result<Value, Failure>
     let limit = (args.stop_after > 0).then(|| Duration::from_secs(args.stop_after));
     let stop = || preemption.requested() || limit.is_some_and(|limit| begun.elapsed() > limit);
     let reports = run.join(REPORTS);
-    let _lock = lock_in(&reports, run)?;
-    let _lease = LeaseFile::take(&reports, args.silence, &preemption, out)?;
     let mut start = start(&args, program, json)?;
     let ranks = start.ranks;
     check_ranks(&wanted.train, ranks)?;
+    let _lock = lock_in(&reports, run)?;
+    let _lease = LeaseFile::take(&reports, args.silence, &preemption, out)?;
     let min_ranks = args.min_ranks.unwrap_or(ranks).min(ranks);
     if start.hosts.len() > 1 && !args.no_preflight {
         let needs =
@@ -309,6 +318,7 @@ fn configuration(program: &Path, command: &[OsString]) -> Result<Result<Wanted, 
 
 /// What the supervisor needs of the output of `--print-config --json`, which leaves out keys that the run does not read: those of `[train]` take their defaults.
 fn wanted(mut told: Value) -> Result<Wanted, serde_json::Error> {
+    let whole = told.clone();
     let mut train = json!(TrainConfig::default());
     if let (Some(all), Value::Object(mut own)) = (train.as_object_mut(), told["train"].take()) {
         // Families have further keys in that section.
@@ -316,7 +326,7 @@ fn wanted(mut told: Value) -> Result<Wanted, serde_json::Error> {
         all.extend(own);
     }
     told["train"] = train;
-    serde_json::from_value(told)
+    serde_json::from_value(told).map(|wanted| Wanted { told: whole, ..wanted })
 }
 
 /// The command without an option that is added where it is wanted, and may be given once.
@@ -352,6 +362,15 @@ fn start(args: &LaunchArgs, program: PathBuf, json: bool) -> Result<Start, Failu
         None if ranks == 1 && hosts.is_empty() => Starter::Alone,
         None => Starter::Mpirun,
     };
+    // Names of a batch system need not be those of hosts; whoever says how this host is reached knows of such names, and whoever goes on with fewer ranks has
+    // hosts to spare.
+    if let Some(from @ (Source::Option | Source::File(_))) = &source
+        && starter == Starter::Mpirun
+        && args.listen.is_none()
+        && args.min_ranks.is_none()
+    {
+        check_names(&hosts::take(&hosts, &[], ranks), from)?;
+    }
     let mut arguments = without_json(&args.command);
     arguments.extend(json.then(|| "--json".into()));
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -447,12 +466,13 @@ impl View<'_> {
             }
             (None, None) => format!("ended with exit code {}", end.code),
         };
-        let (attempt, seconds, step) = (report.attempt, end.seconds, report.to_step);
+        let (attempt, seconds) = (report.attempt, end.seconds);
+        let newest = match report.to_step {
+            0 => "there is no checkpoint yet".to_string(),
+            step => format!("the newest checkpoint is of step {step}"),
+        };
         self.out.line(&format!("launch: attempt {attempt} {why}"));
-        self.out.line(&format!(
-            "launch: it ran for {seconds:.0} s, the newest checkpoint is of step {step}; {}",
-            report.next
-        ));
+        self.out.line(&format!("launch: it ran for {seconds:.0} s, {newest}; {}", report.next));
         let path = self.reports.join(format!("attempt-{attempt:04}.json"));
         let text = serde_json::to_string_pretty(report).unwrap_or_default() + "\n";
         if let Err(error) = segue_publish::write_file(&path, text.as_bytes()) {

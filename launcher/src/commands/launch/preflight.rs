@@ -165,7 +165,8 @@ fn lines(stream: impl Read + Send + 'static) -> Receiver<String> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
         for line in BufReader::new(stream).split(b'\n').map_while(Result::ok) {
-            let line = String::from_utf8_lossy(&line).into_owned();
+            // ssh ends its lines as a terminal does.
+            let line = String::from_utf8_lossy(&line).trim_end_matches('\r').to_string();
             if line.chars().any(char::is_alphanumeric) {
                 // Nobody may listen any more.
                 let _ = sender.send(line);
@@ -245,6 +246,7 @@ mod tests {
         let failure = r#"echo '{"error":"no MPI","rank":0}'"#;
         assert_eq!(asked(failure, 60, false).unwrap_err(), "no MPI");
         assert_eq!(asked("exec sleep 1000", 60, true).unwrap_err(), "it was asked to stop");
-        assert_eq!(asked("echo ---- >&2; echo no such host >&2", 60, false).unwrap_err(), "no such host");
+        let failure = r"echo ---- >&2; printf 'no such host\r\n' >&2";
+        assert_eq!(asked(failure, 60, false).unwrap_err(), "no such host");
     }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use segue_data_error::DataError;
 use segue_engine::checkpoint::{CHECKPOINTS, MANIFEST, Manifest, STATE, first_lane, unverified};
-use segue_foreign::{ShardIndex, SharedBytes, TorchFile};
+use segue_foreign::{ShardIndex, SharedBytes, TorchFile, View};
 use segue_kernels::TrainError;
 use segue_language::ModelFolder;
 use segue_publish::{open_regular, read_regular};
@@ -253,6 +253,7 @@ fn open_file(path: &Path) -> Result<Source, TrainError> {
 
 fn open_torch(path: &Path) -> Result<Source, TrainError> {
     let file = TorchFile::open(path)?;
+    refuse_fairseq(path, file.root())?;
     for open in [nvidia::open, recurrent::open, kimiyoung::open] {
         if let Some(source) = open(path, &file)? {
             return Ok(source);
@@ -265,4 +266,46 @@ fn open_torch(path: &Path) -> Result<Source, TrainError> {
                 model (encoder.weight with rnn.weight_ih_l0 or rnns.0.*), and there is no config.json beside it that would tell the model's \
                 sizes (Hugging Face)";
     Err(TrainError::Damaged { path: path.into(), what: what.into() })
+}
+
+/// Refuses a checkpoint of fairseq: its dict has the settings, the model and the past of the optimizer or of the training under these names.
+fn refuse_fairseq(path: &Path, root: View) -> Result<(), TrainError> {
+    let has = |names: &[&str]| names.iter().any(|name| root.get(name).is_some());
+    if !(has(&["args", "cfg"]) && has(&["model"]) && has(&["optimizer_history", "extra_state"])) {
+        return Ok(());
+    }
+    let what = "it is a checkpoint of fairseq, and there is no importer for fairseq\nhint: train the model anew on the same text; what can be \
+                imported is in docs/book/src/guide/convert.md";
+    Err(TrainError::NoCheckpoint { path: path.into(), what: what.into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use segue_foreign::{Saved, write_torch};
+
+    use super::*;
+
+    /// A file with entries of these names, each an empty dict.
+    fn written(folder: &Path, names: &[&str]) -> PathBuf {
+        let path = folder.join("checkpoint_best.pt");
+        let entries = names.iter().map(|name| (name.to_string(), Saved::Dict(Vec::new())));
+        write_torch(&path, &Saved::Dict(entries.collect())).unwrap();
+        path
+    }
+
+    #[test]
+    fn a_checkpoint_of_fairseq_is_called_one_and_not_damaged() {
+        let dir = tempfile::tempdir().unwrap();
+        for names in [
+            ["args", "model", "optimizer_history", "last_optimizer_state"],
+            ["cfg", "model", "extra_state", "task_state"],
+        ] {
+            let path = written(dir.path(), &names);
+            let refused = open(&path).err().unwrap();
+            assert!(refused.to_string().contains("no importer for fairseq"), "{refused}");
+            assert_eq!(refused.exit_code(), segue_configs::exit_code::NO_INPUT);
+        }
+        let others = open(&written(dir.path(), &["args", "model", "epoch"])).err().unwrap();
+        assert!(!others.to_string().contains("fairseq"), "{others}");
+    }
 }

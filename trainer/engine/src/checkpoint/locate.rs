@@ -40,7 +40,25 @@ pub fn locate(path: &Path) -> Result<(PathBuf, Vec<String>), TrainError> {
         return Ok((path.into(), Vec::new()));
     }
     let what = "it is neither a run with checkpoints, nor a checkpoint, nor a folder with config.json";
-    Err(TrainError::NoCheckpoint { path: path.into(), what: what.into() })
+    let hint = match holds_foreign_weights(path) {
+        true => format!(
+            "\nhint: make a model folder of it, where there is an importer: segue convert {} NEW",
+            path.display()
+        ),
+        false => String::new(),
+    };
+    Err(TrainError::NoCheckpoint { path: path.into(), what: format!("{what}{hint}") })
+}
+
+/// Endings of files that other programs keep weights in.
+const FOREIGN: [&str; 5] = ["pt", "pth", "bin", "ckpt", "index"];
+
+/// Whether a path leads to weights of another program by its name, or to a folder with such files.
+fn holds_foreign_weights(path: &Path) -> bool {
+    let is_foreign =
+        |path: &Path| path.extension().is_some_and(|ending| FOREIGN.iter().any(|known| ending == *known));
+    let mut inside = path.read_dir().into_iter().flatten().flatten();
+    path.is_file() && is_foreign(path) || inside.any(|entry| is_foreign(&entry.path()))
 }
 
 /// The step of the evaluation that a run keeps the model of, as its checkpoint knows it; `None` where it keeps none.

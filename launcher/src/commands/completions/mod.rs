@@ -1,9 +1,12 @@
 //! `segue completions`: what shells complete commands and options with.
 
+mod names;
+
 use clap::{Args, CommandFactory};
 use clap_complete::{Shell, generate};
 use serde_json::{Value, json};
 
+use self::names::Names;
 use super::print_text;
 use crate::Cli;
 use crate::failure::Failure;
@@ -37,7 +40,15 @@ pub fn run(args: &CompletionsArgs, json: bool) -> Result<Value, Failure> {
 fn script(shell: Shell) -> Vec<u8> {
     let mut script = Vec::new();
     generate(shell, &mut Cli::command(), PROGRAM, &mut script);
-    script
+    let script = String::from_utf8_lossy(&script);
+    let names = Names::known();
+    match shell {
+        Shell::Bash => names.in_bash(&script),
+        Shell::Zsh => names.in_zsh(&script),
+        Shell::Fish => names.in_fish(&script),
+        _ => script.into_owned(),
+    }
+    .into_bytes()
 }
 
 #[cfg(test)]
@@ -83,7 +94,7 @@ mod tests {
         let (line, last) = (words.join("' '"), words.len() - 1);
         let mut text = String::from_utf8(script(Shell::Bash)).unwrap();
         text.push_str(&format!(
-            "COMP_WORDS=('{line}'); COMP_CWORD={last}; _segue segue '{}' '{}'; printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+            "COMP_WORDS=('{line}'); COMP_CWORD={last}; _segue_names segue '{}' '{}'; printf '%s\\n' \"${{COMPREPLY[@]}}\"",
             words[last],
             words[last - 1]
         ));
@@ -102,5 +113,40 @@ mod tests {
         assert_eq!(completions(&["segue", "data", "ver"]), ["verify"]);
         assert_eq!(completions(&["segue", "pretrain", "--dry"]), ["--dry-run"]);
         assert_eq!(completions(&["segue", "batch", "sl"]), ["slurm"]);
+    }
+
+    #[test]
+    fn bash_completes_recipes_keys_and_tasks() {
+        assert_eq!(completions(&["segue", "pretrain", "--config", "wikitext2-sm"]), ["wikitext2-small"]);
+        assert_eq!(completions(&["segue", "pretrain", "train.lan"]), ["train.lanes="]);
+        assert_eq!(completions(&["segue", "finetune", "task.epo"]), ["task.epochs="]);
+        assert_eq!(completions(&["segue", "finetune", "--task", "sst"]), ["sst2"]);
+        // Of a command without keys there are none.
+        assert_eq!(completions(&["segue", "watch", "--serve", "train.lan"]), [""]);
+    }
+
+    #[test]
+    fn zsh_and_fish_have_the_same_names() {
+        for (shell, words) in [
+            (
+                Shell::Zsh,
+                ["wikitext2-small", "train.lanes=", "sst2", ":FILE|NAME:_segue_recipes'", ":_segue_keys'"],
+            ),
+            (
+                Shell::Fish,
+                [
+                    "wikitext2-small",
+                    "train.lanes=",
+                    "sst2",
+                    "pretrain\" -l config -r -a",
+                    "finetune\" -l task",
+                ],
+            ),
+        ] {
+            let script = String::from_utf8(script(shell)).unwrap();
+            for word in words {
+                assert!(script.contains(word), "{shell}: {word}");
+            }
+        }
     }
 }

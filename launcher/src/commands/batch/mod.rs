@@ -1,11 +1,14 @@
 //! `segue batch`: scripts for batch systems.
 
+mod check;
+
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, ValueEnum};
 use segue_cluster::ClusterError;
 use segue_cluster::batch::{INDEX, Settings, System, script, seconds_of, submit};
+use segue_configs::DeviceKind;
 use serde_json::{Value, json};
 
 use super::launch::{LaunchArgs, own_program};
@@ -39,7 +42,7 @@ pub struct BatchArgs {
     /// Cores of each rank; from 2 on, the command gets as many `train.threads` where it names none.
     #[arg(long, default_value_t = 1, value_parser = at_least_one)]
     threads: usize,
-    /// GPUs of each host.
+    /// GPUs of each host, one for each of its ranks; the command gets `train.device=cuda` where it names no device.
     #[arg(long, default_value_t = 0)]
     gpus_per_node: usize,
     /// Memory of each host, as the system writes it, such as 64G.
@@ -164,13 +167,36 @@ pub fn run(args: BatchArgs, json: bool, out: &Output) -> Result<Value, Failure> 
     }
     // In the queue a slip would cost hours.
     let ranks = args.nodes.saturating_mul(args.ranks_per_node);
-    if missing.is_empty()
-        && let Some(refusal) = launched.check_job(&first, ranks)?
-    {
-        return Ok(refusal);
+    let mut on_cards = args.gpus_per_node > 0 && !names(&args.command, "train.device=");
+    if missing.is_empty() {
+        let wanted = match launched.check_job(&first, ranks)? {
+            Ok(wanted) => wanted,
+            Err(refusal) => return Ok(refusal),
+        };
+        let trains = first.first().is_some_and(|word| word == "pretrain");
+        // Fine-tuning computes on processors where nothing else is said; a recipe of pre-training may ask for them.
+        on_cards &= !trains || wanted.train.device != DeviceKind::Cpu;
+        if trains {
+            check::check_pretraining(&wanted.told, out)?;
+        }
+        let cards = check::Cards {
+            device: if on_cards { DeviceKind::Cuda } else { wanted.train.device },
+            collectives: wanted.train.collectives,
+            gpus: args.gpus_per_node,
+            ranks: args.ranks_per_node,
+            // A site's own template may ask for GPUs by itself.
+            asked_elsewhere: args.template.is_some(),
+        };
+        cards.check()?.iter().for_each(|note| out.line(note));
+    }
+    if on_cards {
+        out.line(
+            "the script adds train.device=cuda to the command: say train.device yourself for another device",
+        );
     }
     let program = own_program()?;
-    let text = script(system, &template, &settings(&args)?, text_of(&program)?, &words(&args, system)?)?;
+    let words = words(&args, system, on_cards)?;
+    let text = script(system, &template, &settings(&args)?, text_of(&program)?, &words)?;
     let Some(path) = &args.output else {
         if template == system.template() && system == System::Pbs && !args.no_requeue {
             out.line("the script submits itself anew as THIS_FILE: put its path there, or give --output");
@@ -228,7 +254,7 @@ fn launched(args: &BatchArgs, system: System) -> Result<LaunchArgs, Failure> {
         let message = error.to_string();
         Failure::new(USAGE, message.strip_prefix("error: ").unwrap_or(&message).trim_end())
     })?;
-    launched.check_command()?;
+    launched.check_command("batch")?;
     let has_index = args.command.iter().any(|word| word.to_string_lossy().contains(INDEX))
         || args.name.contains(INDEX)
         || args.log.as_ref().is_some_and(|log| log.contains(INDEX))
@@ -280,8 +306,13 @@ fn inputs(command: &[OsString]) -> impl Iterator<Item = PathBuf> {
     all.map(|path| recipes::find(path.as_os_str()))
 }
 
-/// The words of the job: this program is the supervisor of the command.
-fn words(args: &BatchArgs, system: System) -> Result<Vec<String>, Failure> {
+/// Whether a command sets the key that `assignment` begins with.
+fn names(command: &[OsString], assignment: &str) -> bool {
+    command.iter().any(|word| word.to_string_lossy().starts_with(assignment))
+}
+
+/// The words of the job: this program is the supervisor of the command, which computes on cards where `on_cards` says so.
+fn words(args: &BatchArgs, system: System, on_cards: bool) -> Result<Vec<String>, Failure> {
     let mut words = vec!["launch".to_string()];
     // What the ranks have for their checkpoint, with a fifth of the warning left to end in.
     let grace = (args.warning - args.warning.div_ceil(5)).max(1);
@@ -292,9 +323,10 @@ fn words(args: &BatchArgs, system: System) -> Result<Vec<String>, Failure> {
     for word in &args.command {
         words.push(text_of(Path::new(word))?.to_string());
     }
-    if args.threads > 1 && !words.iter().any(|word| word.starts_with("train.threads=")) {
+    if args.threads > 1 && !names(&args.command, "train.threads=") {
         words.push(format!("train.threads={}", args.threads));
     }
+    words.extend(on_cards.then(|| "train.device=cuda".into()));
     Ok(words)
 }
 
