@@ -15,8 +15,8 @@ pub struct EvalConfig {
     /// Pre-training: stop when this many evaluations in a row bring nothing better, and keep the best model as
     /// `checkpoint.best` does; 0 for never.
     pub patience: u64,
-    /// Least improvement that begins the count of `patience` anew, in units of the measure that the best model is chosen by (a loss in nats a target), against the
-    /// last evaluation that did. The best model is kept by any improvement.
+    /// Minimum improvement that resets `patience`, in units of the measure that the best model is chosen by (nats a target of a loss), over the last evaluation that
+    /// reset it. Any improvement replaces the best model.
     #[schemars(transform = Range::at_least(0.0).in_double())]
     pub min_delta: f64,
 }

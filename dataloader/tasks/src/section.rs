@@ -74,8 +74,7 @@ pub struct TaskConfig {
     pub length_window: usize,
     /// Stop when this many evaluations in a row bring nothing better; 0 for never.
     pub patience: u64,
-    /// Least improvement that begins the count of `patience` anew, in units of the metric, against the last evaluation that did. The best model is kept by any
-    /// improvement.
+    /// Minimum improvement that resets `patience`, in units of the metric, over the last evaluation that reset it. Any improvement replaces the best model.
     #[schemars(transform = Range::at_least(0.0).in_double())]
     pub min_delta: f64,
     /// Metric that checkpoints are chosen by; empty for the task's first.

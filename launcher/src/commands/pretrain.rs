@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(end_of(400, 200), "the run is at step 400, past train.steps = 200: nothing was trained");
     }
 
-    /// Who has trained from there is told of the key; who has not, how a corpus is made.
+    /// A run that trained from that path gets the key to change; a new run gets the command that builds a corpus.
     #[test]
     fn a_corpus_that_was_moved_is_not_to_be_built_again() {
         let dir = tempfile::tempdir().unwrap();

@@ -68,7 +68,7 @@ impl TaskRun {
         }
     }
 
-    /// Names all that the run comes to its result by, but for its configuration: the files of the tasks, and the model it begins with.
+    /// Hash of the inputs beside the configuration: the files of the tasks, the weights it begins with, and the tokenizer.
     pub fn fingerprint(&self) -> Result<String, Failure> {
         let weights = self.folder.path.join(WEIGHTS);
         // A folder that gives sizes and tokenizer alone needs none (`task.from_scratch`).

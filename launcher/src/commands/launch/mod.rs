@@ -137,7 +137,7 @@ impl LaunchArgs {
     }
 
     /// The configuration of the job, as far as a supervisor reads it, where the job could train `command` on the ranks that it names or else on hosts
-    /// that take `slots`. Where the command's own configuration is refused, the refusal is given, and has been told to people.
+    /// that take `slots`. If the command refuses its own configuration, its JSON refusal is returned; its message is on stderr already.
     ///
     /// # Errors
     ///

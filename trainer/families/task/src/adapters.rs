@@ -59,15 +59,11 @@ impl Adapters {
         all
     }
 
-    /// The encoder's parameters as it computes with them, with the graph that leads to the factors among `trained`.
-    pub fn parameters(
-        &self,
-        encoder: Vec<ParameterSpec>,
-        base: &Parameters,
-        trained: &Parameters,
-    ) -> Parameters {
-        let own: Vec<&Tensor> = base.tensors().iter().take(encoder.len()).collect();
-        Parameters::computed(encoder, self.merged(&own, |name| trained.find(name)), base.kernels())
+    /// The parameters of the encoder `base`, which is frozen whole, with the factors among `trained` added, and the graph that leads to these.
+    pub fn parameters(&self, base: &Parameters, trained: &Parameters) -> Parameters {
+        let own: Vec<&Tensor> = base.tensors().iter().collect();
+        let merged = self.merged(&own, |name| trained.find(name));
+        Parameters::computed(base.specs().to_vec(), merged, base.kernels())
     }
 }
 
@@ -197,10 +193,10 @@ mod tests {
         let (frozen, _) = base.freeze(&vec![true; encoder.len()]);
         let drawn = Parameters::initialise(adapters.specs(), 2, Kind::Double);
         // At first nothing is added.
-        let fresh = adapters.parameters(encoder.clone(), &frozen, &drawn);
+        let fresh = adapters.parameters(&frozen, &drawn);
         assert!(frozen.tensors().iter().zip(fresh.tensors()).all(|(base, own)| base == own));
         tch::no_grad(|| _ = drawn.tensors()[1].shallow_clone().fill_(0.5));
-        let merged = adapters.parameters(encoder, &frozen, &drawn).get("layer.0.ff.weight");
+        let merged = adapters.parameters(&frozen, &drawn).get("layer.0.ff.weight");
         let [a, b] = [0, 1].map(|i| drawn.tensors()[i].detach());
         let near = |x: &Tensor, y: &Tensor| assert!((x - y).abs().max().double_value(&[]) < 1e-12);
         near(&merged, &(frozen.get("layer.0.ff.weight") + b.matmul(&a) * 3.0));

@@ -283,7 +283,7 @@ impl TaskModel {
     /// The states that a head reads: one for a whole sequence, `[rows, 1, d_model]`, or all.
     fn states(&self, head: usize, rows: &Rows, noise: Option<&Noise>) -> Tensor {
         let adapted = self.adapters.as_ref().map(|adapters| {
-            let weights = adapters.parameters(self.encoder_specs(), &self.frozen, &self.parameters);
+            let weights = adapters.parameters(&self.frozen, &self.parameters);
             encoder::build(family(&self.config), &self.config, &self.specs, &weights)
         });
         let encoder = adapted.as_ref().unwrap_or(&self.encoder);

@@ -54,7 +54,7 @@ pub fn descent(losses: &[f64], smooth: &[f64], side: usize) -> Option<Descent> {
     })
 }
 
-/// Whether losses have diverged: by their running mean, as it has to be told while they come.
+/// Online test for divergence, on the running mean of the losses.
 #[derive(Debug, Default)]
 pub struct Divergence {
     sum: f64,

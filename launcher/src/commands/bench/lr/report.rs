@@ -33,7 +33,7 @@ pub enum End {
     NotFinite(String),
 }
 
-/// What a range test came to.
+/// Result of a range test.
 pub struct RangeTest {
     /// The rates that were asked for.
     pub rates: RisingRate,
@@ -69,7 +69,7 @@ impl RangeTest {
         Curve { made, smooth, descent }
     }
 
-    /// Tells what it came to, writes it to `folder`, and gives it as JSON.
+    /// Prints the result, writes it to `folder`, and returns it as JSON.
     pub fn report(&self, folder: Option<&ResultFolder>, out: &Output) -> Result<Value, Failure> {
         let curve = self.curve();
         let result = self.json(&curve);
