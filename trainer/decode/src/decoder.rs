@@ -14,6 +14,11 @@ pub trait Decoder {
     /// beginning are.
     fn keep(&mut self, rows: &Tensor);
 
+    /// Attention that the last step has paid to the source of each row, `[rows, positions]`, where there is a source.
+    fn attention(&self) -> Option<Tensor> {
+        None
+    }
+
     /// Where ids have to lie.
     fn device(&self) -> Device;
 }

@@ -1,9 +1,11 @@
-//! Text from a model, one token at a time: one text, or many at once. Models implement [`Decoder`].
+//! Text from a model, one token at a time: one text, or many at once, drawn or searched for. Models implement [`Decoder`].
 
+mod beam;
 mod decoder;
 mod sampling;
 mod texts;
 
+pub use beam::{BeamSettings, Finish, Hypothesis, LengthPenalty, Symbols, beam_search};
 pub use decoder::Decoder;
 pub use sampling::Sampling;
 pub use texts::{Generator, Texts};

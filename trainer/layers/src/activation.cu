@@ -24,8 +24,13 @@ DEVICE Value gelu_new(float x) {
   return {x * sigmoid, x * sigmoid * (1.0f - sigmoid) * slope + sigmoid};
 }
 
+DEVICE Value swish(float x) {
+  const float sigmoid = 1.0f / (1.0f + expf(-x));
+  return {x * sigmoid, x * sigmoid * (1.0f - sigmoid) + sigmoid};
+}
+
 DEVICE Value activated(float x, int activation) {
-  return activation == 0 ? relu(x) : activation == 1 ? gelu(x) : gelu_new(x);
+  return activation == 0 ? relu(x) : activation == 1 ? gelu(x) : activation == 2 ? gelu_new(x) : swish(x);
 }
 
 // A thread has N columns of `part` rows of `width` values, which a bias is added to first where it is not null.

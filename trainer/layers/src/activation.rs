@@ -25,6 +25,9 @@ pub enum Activation {
     /// Its tanh approximation, which the released models were trained with and which their own configuration calls
     /// `gelu`.
     GeluNew,
+    /// x · σ(x), also called SiLU (Ramachandran, Zoph and Le 2017).
+    #[serde(alias = "silu")]
+    Swish,
 }
 
 /// `activation` of what a linear map of this weight, `[out, in]`, and bias, `[out]`, makes of `x`, `[.., in]`, with dropout at `rate` where there is
@@ -91,6 +94,7 @@ pub fn activate(
             Activation::Relu => unreachable!("its value tells its slope"),
             Activation::Gelu => fill(x, y, slope, drops, gelu),
             Activation::GeluNew => fill(x, y, slope, drops, gelu_new),
+            Activation::Swish => fill(x, y, slope, drops, swish),
         }
     });
     function(c"an activation", &[x], y, move |grad| vec![Some(grad * slope)])
@@ -152,6 +156,7 @@ fn plain(x: &Tensor, activation: Activation) -> Tensor {
         Activation::Relu => x.relu(),
         Activation::Gelu => x.gelu("none"),
         Activation::GeluNew => x.gelu("tanh"),
+        Activation::Swish => x.silu(),
     }
 }
 
@@ -203,6 +208,13 @@ fn gelu_new(x: f32) -> (f32, f32) {
     (x * sigmoid, (x * sigmoid * (1.0 - sigmoid)).mul_add(slope_of_twice_z, sigmoid))
 }
 
+/// x σ(x).
+#[inline(always)]
+fn swish(x: f32) -> (f32, f32) {
+    let sigmoid = 1.0 / (1.0 + exp(-x));
+    (x * sigmoid, (x * sigmoid).mul_add(1.0 - sigmoid, sigmoid))
+}
+
 #[cfg(test)]
 mod tests {
     use segue_testing::emulated::{self, Order};
@@ -210,7 +222,7 @@ mod tests {
 
     use super::*;
 
-    const ALL: [Activation; 3] = [Activation::Relu, Activation::Gelu, Activation::GeluNew];
+    const ALL: [Activation; 4] = [Activation::Relu, Activation::Gelu, Activation::GeluNew, Activation::Swish];
 
     fn values() -> Tensor {
         let dense = Tensor::linspace(-12.0, 12.0, 100_003, (Kind::Float, Device::Cpu));
@@ -359,6 +371,7 @@ mod tests {
         }
         check(gelu);
         check(gelu_new);
+        check(swish);
         let x = values();
         // SAFETY: nothing below writes to a tensor.
         let x = unsafe { as_f32(&x) };

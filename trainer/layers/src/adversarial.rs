@@ -13,7 +13,7 @@ use segue_kernels::libtorch::widened;
 use tch::{Kind, Tensor};
 
 use self::rows::Table;
-use super::cross_entropy::{self, Words};
+use super::cross_entropy::{self, Distribution, Words};
 
 /// Who moves words.
 #[derive(Debug, Clone, PartialEq)]
@@ -71,13 +71,31 @@ pub fn nll(
     let Some(adversary) = adversary else {
         return Nll::of(cross_entropy::nll(kernels, hidden, parts, targets, None));
     };
-    let moving = if adversary.config.clusters { parts.len() } else { parts.len().min(1) };
-    let (margins, parts) = adversary.differentiated(hidden, parts, moving, targets);
+    let (margins, parts) = adversary.differentiated(hidden, parts, targets);
     let trained = cross_entropy::nll(kernels, hidden, &parts, targets, Some(&margins));
     if !adversary.moves() {
         return Nll::unmoved(trained, Some(adversary));
     }
     let plain = tch::no_grad(|| without(&trained, &margins));
+    Nll { trained, plain: Some(plain) }
+}
+
+/// The same of smoothed targets, whose loss is trained; what is reported is −ln P of the targets themselves. Scores fall first, then targets are smoothed.
+pub fn smoothed(
+    kernels: Kernels,
+    hidden: &Tensor,
+    parts: &[Words],
+    targets: &Tensor,
+    adversary: Option<&Adversary>,
+    smoothing: &Distribution,
+) -> Nll {
+    let Some(adversary) = adversary else {
+        let [trained, nll] = cross_entropy::smoothed(kernels, hidden, parts, targets, None, smoothing);
+        return Nll { trained, plain: Some(nll) };
+    };
+    let (margins, parts) = adversary.differentiated(hidden, parts, targets);
+    let [trained, nll] = cross_entropy::smoothed(kernels, hidden, &parts, targets, Some(&margins), smoothing);
+    let plain = if adversary.moves() { tch::no_grad(|| without(&nll, &margins)) } else { nll };
     Nll { trained, plain: Some(plain) }
 }
 
@@ -104,16 +122,10 @@ impl Adversary {
         self.scale > 0.0
     }
 
-    /// What the scores of `targets`, `[n]`, fall by: `[n]`, for `hidden` of `[n, width]`. 0 for targets beyond the words of the first `moving`
-    /// of `parts`. With a graph of what is differentiated. Norms are of single precision at least. And `parts` as scores are to read them: where
+    /// What the scores of `targets`, `[n]`, fall by: `[n]`, for `hidden` of `[n, width]`. 0 for targets beyond the words of `parts` that move. With a graph of what is differentiated. Norms are of single precision at least. And `parts` as scores are to read them: where
     /// the lengths of words are differentiated, what margins give their rows goes through these.
-    fn differentiated(
-        &self,
-        hidden: &Tensor,
-        parts: &[Words],
-        moving: usize,
-        targets: &Tensor,
-    ) -> (Tensor, Vec<Words>) {
+    fn differentiated(&self, hidden: &Tensor, parts: &[Words], targets: &Tensor) -> (Tensor, Vec<Words>) {
+        let moving = if self.config.clusters { parts.len() } else { parts.len().min(1) };
         let mut first = 0;
         let mut sum: Option<Tensor> = None;
         let mut read = Vec::with_capacity(parts.len());

@@ -6,6 +6,7 @@
 //! become their own gradient in place, and go into the products as they are.
 
 pub(super) mod card;
+mod smoothing;
 
 use std::ops::Range;
 
@@ -14,9 +15,10 @@ use segue_kernels::libtorch::{
     Packed, RIGHT_COLUMNS, Rows, Shared, Side, Start, Strips, as_f32, as_f32_mut, function, plain_linear,
     suit_tiles, turned_product, widened,
 };
-use segue_kernels::simd::{exp, max, sum_of_pairs, vectorised};
+use segue_kernels::simd::{exp, max, sum, sum_of_pairs, vectorised};
 use segue_kernels::threads;
-use tch::{Reduction, Tensor};
+pub use smoothing::{Distribution, SmoothingForm};
+use tch::{Kind, Reduction, Tensor};
 
 /// Scores of a block: as many as stay in a core's own cache.
 const BLOCK: usize = 1 << 18;
@@ -77,22 +79,71 @@ pub fn nll(
         return card::nll(kernels, hidden, parts, targets, margins, card::Limits::default());
     }
     if !kernels.fuse(hidden) || !parts.iter().all(|part| kernels.fuse(&part.weight)) {
-        let scores: Vec<Tensor> =
-            parts.iter().map(|part| kernels.linear(hidden, &part.weight, part.bias.as_ref())).collect();
-        let scores =
-            if let [scores] = &scores[..] { scores.shallow_clone() } else { Tensor::cat(&scores, 1) };
-        let mut scores = widened(&scores);
-        if let Some(margins) = margins {
-            scores = scores.scatter_add(1, &targets.unsqueeze(1), &-margins.unsqueeze(1));
-        }
+        let scores = plain_scores(kernels, hidden, parts, targets, margins);
         return scores.cross_entropy_loss::<&Tensor>(targets, None, Reduction::None, -100, 0.0);
     }
+    let (inputs, keep) = inputs(hidden, parts, margins);
+    let (nll, scored) = Scored::new(hidden, parts, targets, margins, None, keep);
+    function(c"a cross-entropy", &inputs, nll, move |grad| scored.backward(&grad.contiguous()))
+}
+
+/// The loss of a smoothed target, −Σ_j q_j ln P_j, `[n]`, and −ln P of the targets themselves, `[n]`, which has no graph. `margins` are taken off the targets'
+/// scores before either is computed. Else as [`nll`]; on cards by libtorch's operations.
+pub fn smoothed(
+    kernels: Kernels,
+    hidden: &Tensor,
+    parts: &[Words],
+    targets: &Tensor,
+    margins: Option<&Tensor>,
+    smoothing: &Distribution,
+) -> [Tensor; 2] {
+    if !kernels.fuse(hidden) || !parts.iter().all(|part| kernels.fuse(&part.weight)) {
+        let scores = plain_scores(kernels, hidden, parts, targets, margins);
+        let log_probs = scores.log_softmax(-1, None::<Kind>);
+        let of = |words: &Tensor| log_probs.gather(1, &words.unsqueeze(1), false).squeeze_dim(1);
+        let of_targets = of(targets);
+        let mut others = log_probs.sum_dim_intlist(1, false, None::<Kind>) - &of_targets;
+        if let Some(word) = smoothing.without {
+            others -= log_probs.select(1, word);
+        }
+        let loss = -(&of_targets * smoothing.on + others * smoothing.off) - smoothing.least;
+        return [loss, -of_targets.detach()];
+    }
+    let (inputs, keep) = inputs(hidden, parts, margins);
+    let (loss, scored) = Scored::new(hidden, parts, targets, margins, Some(*smoothing), keep);
+    let nll = scored.nll.shallow_clone();
+    [function(c"a cross-entropy", &inputs, loss, move |grad| scored.backward(&grad.contiguous())), nll]
+}
+
+/// What the loss is differentiated by, and whether a graph is made: without one the scores need not be kept.
+fn inputs<'a>(
+    hidden: &'a Tensor,
+    parts: &'a [Words],
+    margins: Option<&'a Tensor>,
+) -> (Vec<&'a Tensor>, bool) {
     let tables = parts.iter().flat_map(|part| [Some(&part.weight), part.bias.as_ref()]).flatten();
     let inputs: Vec<&Tensor> = [hidden].into_iter().chain(tables).chain(margins).collect();
-    // What an operation gives tells whether a graph is made: without one the scores need not be kept.
+    // What an operation gives tells.
     let keep = inputs.iter().any(|input| input.narrow(0, 0, 0).requires_grad());
-    let (nll, scored) = Scored::new(hidden, parts, targets, margins, keep);
-    function(c"a cross-entropy", &inputs, nll, move |grad| scored.backward(&grad.contiguous()))
+    (inputs, keep)
+}
+
+/// Scores of all words by libtorch's operations, `[n, words]`, those of targets less `margins`.
+fn plain_scores(
+    kernels: Kernels,
+    hidden: &Tensor,
+    parts: &[Words],
+    targets: &Tensor,
+    margins: Option<&Tensor>,
+) -> Tensor {
+    let scores: Vec<Tensor> =
+        parts.iter().map(|part| kernels.linear(hidden, &part.weight, part.bias.as_ref())).collect();
+    let scores = if let [scores] = &scores[..] { scores.shallow_clone() } else { Tensor::cat(&scores, 1) };
+    let scores = widened(&scores);
+    match margins {
+        Some(margins) => scores.scatter_add(1, &targets.unsqueeze(1), &-margins.unsqueeze(1)),
+        None => scores,
+    }
 }
 
 /// Scores that were read, and what their gradient is made of.
@@ -103,8 +154,11 @@ struct Scored {
     targets: Vec<usize>,
     /// ln Σ exp of each row's scores.
     log_sums: Vec<f32>,
-    /// −ln P, `[n]`, where margins were taken off.
-    lowered: Option<Tensor>,
+    /// −ln P of targets, `[n]`.
+    nll: Tensor,
+    /// Whether margins were taken off.
+    lowered: bool,
+    smoothing: Option<Distribution>,
 }
 
 /// Scores of some words of a part.
@@ -119,16 +173,18 @@ struct Block {
 }
 
 impl Scored {
-    /// Returns −ln P of the targets too. Keeps the scores where `keep`.
+    /// Returns the loss too, `[n]`: −ln P of the targets, or that of smoothed ones. Keeps the scores where `keep`.
     fn new(
         hidden: &Tensor,
         parts: &[Words],
         targets: &Tensor,
         margins: Option<&Tensor>,
+        smoothing: Option<Distribution>,
         keep: bool,
     ) -> (Tensor, Self) {
         let parts: Vec<Words> = parts.iter().map(|part| part.map(Tensor::detach)).collect();
         let mut rows = vec![Running::default(); hidden.size()[0] as usize];
+        let mut sums = vec![Sums::default(); if smoothing.is_some() { rows.len() } else { 0 }];
         let total: usize = parts.iter().map(Words::count).sum();
         let targets = numbers(targets);
         let known = targets.len() == rows.len() && targets.iter().all(|target| *target < total);
@@ -140,7 +196,9 @@ impl Scored {
             blocks: Vec::new(),
             targets,
             log_sums: Vec::new(),
-            lowered: None,
+            nll: Tensor::new(),
+            lowered: margins.is_some(),
+            smoothing,
         };
         let hidden = scored.hidden.contiguous();
         // SAFETY: nobody writes to states that a graph needs.
@@ -158,6 +216,9 @@ impl Scored {
                     block.lower(&scored.targets, margins);
                 }
                 block.read(&scored.targets, &mut rows);
+                if let Some(smoothing) = smoothing {
+                    block.add_up(smoothing.without, &mut sums);
+                }
                 if keep {
                     scored.blocks.push(block);
                 }
@@ -166,9 +227,15 @@ impl Scored {
         }
         scored.log_sums = rows.iter().map(Running::log_sum).collect();
         let nll: Vec<f32> = rows.iter().map(Running::nll).collect();
-        let nll = Tensor::from_slice(&nll);
-        scored.lowered = margins.map(|_| nll.copy());
-        (nll, scored)
+        scored.nll = Tensor::from_slice(&nll);
+        let loss = match smoothing {
+            Some(smoothing) => {
+                let each = rows.iter().zip(&sums).map(|(row, sums)| sums.loss(row, smoothing, total));
+                Tensor::from_slice(&each.collect::<Vec<f32>>())
+            }
+            None => scored.nll.copy(),
+        };
+        (loss, scored)
     }
 
     /// Whether products are made in tiles.
@@ -179,8 +246,11 @@ impl Scored {
 
     /// Gradients of the hidden states, of each part's weight and bias and of the margins, for that of −ln P, `[n]`.
     fn backward(self, grad: &Tensor) -> Vec<Option<Tensor>> {
-        // A margin counts as much as the target's score, the other way: 1 − P.
-        let of_margins = self.lowered.as_ref().map(|nll| -grad * (-nll).expm1());
+        // A margin counts as much as the target's score, the other way: q − P.
+        let of_margins = self.lowered.then(|| match self.smoothing {
+            Some(smoothing) => grad * (smoothing.on - (-&self.nll).exp()),
+            None => -grad * (-&self.nll).expm1(),
+        });
         // SAFETY: nobody writes to what comes in.
         let grad = unsafe { as_f32(grad) };
         let mut of_hidden = self.hidden.zeros_like();
@@ -204,7 +274,7 @@ impl Scored {
                 group.push(next);
             }
             for block in &mut group {
-                block.differentiate(&self.targets, &self.log_sums, grad);
+                block.differentiate(&self.targets, &self.log_sums, grad, self.smoothing);
                 block.write_words(&states, &mut of_parts[block.part]);
             }
             add_to_hidden(&group, &self.parts, tiles, &mut of_hidden);
@@ -251,6 +321,30 @@ impl Running {
     }
 }
 
+/// What the loss of a smoothed target has more than [`Running`].
+#[derive(Clone, Copy, Default)]
+struct Sums {
+    /// Σ of the scores of all words.
+    scores: f32,
+    /// Score of the word without a share.
+    without: f32,
+}
+
+impl Sums {
+    /// −Σ_j q_j ln P_j of a row, where there are `words` words. Scores count from the largest, so that nothing large is taken from
+    /// something large.
+    fn loss(&self, row: &Running, smoothing: Distribution, words: usize) -> f32 {
+        let from_top = |score: f32| f64::from(score) - f64::from(row.top);
+        let of_target = from_top(row.target);
+        let mut others = f64::from(self.scores) - words as f64 * f64::from(row.top) - of_target;
+        if smoothing.without.is_some() {
+            others -= from_top(self.without);
+        }
+        let told = smoothing.on * of_target + smoothing.off * others;
+        (f64::from(row.sum).ln() - told - smoothing.least) as f32
+    }
+}
+
 impl Block {
     /// Takes `margins` off the scores of targets.
     fn lower(&mut self, targets: &[usize], margins: &Tensor) {
@@ -276,13 +370,32 @@ impl Block {
         });
     }
 
-    /// Makes the scores their own gradient: grad · (P − 1 at the target).
-    fn differentiate(&mut self, targets: &[usize], log_sums: &[f32], grad: &[f32]) {
+    /// Adds up what the losses of smoothed targets have more of: all scores of each row, and that of the word `without` a share.
+    fn add_up(&self, without: Option<i64>, sums: &mut [Sums]) {
+        let (words, first) = (self.words.len(), self.first);
+        let without = without.map_or(usize::MAX, |word| word as usize).wrapping_sub(first);
+        // SAFETY: nobody writes to them before the way back.
+        let scores = unsafe { as_f32(&self.scores) };
+        let parts = sums.chunks_mut(STRIP).zip(scores.chunks(STRIP * words));
+        threads::for_each_of(parts.collect(), |(sums, scores)| add_up_rows(scores, without, sums));
+    }
+
+    /// Makes the scores their own gradient: grad · (P − q), where q is 1 at the target or what is smoothed.
+    fn differentiate(
+        &mut self,
+        targets: &[usize],
+        log_sums: &[f32],
+        grad: &[f32],
+        smoothing: Option<Distribution>,
+    ) {
         let (words, first) = (self.words.len(), self.first);
         let scores = as_f32_mut(&mut self.scores).chunks_mut(STRIP * words);
         let rows = targets.chunks(STRIP).zip(log_sums.chunks(STRIP)).zip(grad.chunks(STRIP));
         threads::for_each_of(scores.zip(rows).collect(), |(scores, ((targets, log_sums), grad))| {
             differentiate_rows(scores, first, targets, log_sums, grad);
+            if let Some(smoothing) = smoothing {
+                smooth_rows(scores, first, targets, grad, smoothing);
+            }
         });
     }
 
@@ -432,6 +545,50 @@ fn differentiate_rows_plain(
         }
         if let Some(score) = scores.get_mut(targets[i].wrapping_sub(first)) {
             *score -= grad[i];
+        }
+    }
+}
+
+vectorised! { fn add_up_rows(scores: &[f32], without: usize, sums: &mut [Sums]) = add_up_rows_plain; }
+
+#[inline(always)]
+fn add_up_rows_plain(scores: &[f32], without: usize, sums: &mut [Sums]) {
+    let words = scores.len() / sums.len();
+    for (sums, scores) in sums.iter_mut().zip(scores.chunks_exact(words)) {
+        sums.scores += sum(scores);
+        if let Some(score) = scores.get(without) {
+            sums.without = *score;
+        }
+    }
+}
+
+vectorised! {
+    fn smooth_rows(scores: &mut [f32], first: usize, targets: &[usize], grad: &[f32], smoothing: Distribution)
+        = smooth_rows_plain;
+}
+
+/// Makes grad · (P − 1 at the target) grad · (P − q).
+#[inline(always)]
+fn smooth_rows_plain(
+    scores: &mut [f32],
+    first: usize,
+    targets: &[usize],
+    grad: &[f32],
+    smoothing: Distribution,
+) {
+    let words = scores.len() / targets.len();
+    let (on, off) = (smoothing.on as f32, smoothing.off as f32);
+    let without = smoothing.without.map_or(usize::MAX, |word| word as usize);
+    for (i, scores) in scores.chunks_exact_mut(words).enumerate() {
+        let share = grad[i] * off;
+        for score in scores.iter_mut() {
+            *score -= share;
+        }
+        if let Some(score) = scores.get_mut(targets[i].wrapping_sub(first)) {
+            *score += grad[i] * (1.0 - on) + share;
+        }
+        if let Some(score) = scores.get_mut(without.wrapping_sub(first)) {
+            *score += share;
         }
     }
 }

@@ -10,8 +10,10 @@ mod heads;
 mod ids;
 mod memory;
 pub mod norm;
+mod positions;
 pub mod recompute;
 pub mod recurrent;
+mod residual;
 mod words;
 
 use segue_kernels::cards::Source;
@@ -28,6 +30,8 @@ pub use heads::{
 };
 pub use ids::Ids;
 pub use memory::{Memory, NO_DOCUMENT};
+pub use positions::position_vectors;
+pub use residual::{NormPlace, Residual};
 pub use words::WordVectors;
 
 /// All kernels of layers for cards, and of the noise in them.

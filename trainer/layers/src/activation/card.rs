@@ -84,6 +84,7 @@ impl Pass {
             Activation::Relu => 0,
             Activation::Gelu => 1,
             Activation::GeluNew => 2,
+            Activation::Swish => 3,
         }
     }
 

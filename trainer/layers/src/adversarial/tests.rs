@@ -22,7 +22,7 @@ fn moving(config: AdversarialConfig) -> Adversary {
 }
 
 fn margins(adversary: &Adversary, hidden: &Tensor, weight: &Tensor, targets: &Tensor) -> Tensor {
-    adversary.differentiated(hidden, &[words(weight)], 1, targets).0
+    adversary.differentiated(hidden, &[words(weight)], targets).0
 }
 
 fn adversary(gradient: MarginGradient) -> Adversary {
@@ -198,7 +198,7 @@ fn margins_make_no_gradient_of_the_tables_size() {
             })
         };
         let full = adversary(MarginGradient::Full);
-        let (margins, read) = full.differentiated(&hidden, &[words(&watched(&weight))], 1, &targets);
+        let (margins, read) = full.differentiated(&hidden, &[words(&watched(&weight))], &targets);
         let scored = words(&watched(&read[0].weight));
         cross_entropy::nll(kernels, &hidden, &[scored], &targets, Some(&margins)).sum(Kind::Float).backward();
         let seen = seen.lock().unwrap();

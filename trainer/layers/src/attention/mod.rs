@@ -1,9 +1,10 @@
-//! Relative positions: the sinusoid table, the shift that aligns scores by distance, and the mask.
+//! Attention; of relative positions the sinusoid table, the shift that aligns scores by distance, and the mask.
 //! Yang 2019, §2.1.3, "Efficient Computation of the Attention with Relative Positional Embedding".
 
 pub mod chunked;
 pub mod flash;
 pub mod fused;
+pub mod multi_head;
 pub mod projections;
 
 use std::cell::RefCell;

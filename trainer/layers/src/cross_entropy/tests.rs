@@ -148,7 +148,7 @@ fn without_a_graph_no_score_is_kept() {
     let without = tch::no_grad(|| nll(Kernels::Fused, &inputs[0], &parts, &targets, None));
     assert!(with.requires_grad() && !without.requires_grad());
     assert_eq!(with.detach(), without);
-    let kept = |keep| Scored::new(&inputs[0], &parts, &targets, None, keep).1.blocks.len();
+    let kept = |keep| Scored::new(&inputs[0], &parts, &targets, None, None, keep).1.blocks.len();
     assert_eq!((kept(true), kept(false)), (1, 0));
 }
 
@@ -195,4 +195,104 @@ fn both_loops_give_the_same_bits() {
     add_rows(scores, 24, &mut a);
     add_rows_plain(scores, 24, &mut b);
     assert_eq!(a, b);
+}
+
+/// Loss, −ln P and the gradients of all inputs of smoothed targets.
+fn smoothed_with_gradients(
+    kernels: Kernels,
+    kind: Kind,
+    smoothing: &Distribution,
+    lowers: bool,
+) -> Vec<Tensor> {
+    let rows = 130;
+    let (mut inputs, targets) = inputs(rows, 24);
+    if lowers {
+        inputs.push((Tensor::arange(rows, (Kind::Float, Device::Cpu)) * 0.9).cos() * 2.0);
+    }
+    let leaves: Vec<Tensor> =
+        inputs.iter().map(|t| t.to_kind(kind).detach().copy().set_requires_grad(true)).collect();
+    let part = |weight: usize, bias: Option<usize>| Words {
+        weight: leaves[weight].shallow_clone(),
+        bias: bias.map(|i| leaves[i].shallow_clone()),
+    };
+    let parts = [part(1, Some(2)), part(3, None), part(4, Some(5))];
+    let margins = leaves.get(6).map(Tensor::shallow_clone);
+    let [loss, nll] = smoothed(kernels, &leaves[0], &parts, &targets, margins.as_ref(), smoothing);
+    (&loss * Tensor::linspace(0.1, 2.0, rows, (kind, Device::Cpu))).sum(kind).backward();
+    [loss.detach(), nll].into_iter().chain(leaves.iter().map(Tensor::grad)).collect()
+}
+
+/// A word of the first part that is no target of 130 rows.
+const NO_TARGET: i64 = 400;
+
+const FORMS: [SmoothingForm; 4] = [
+    SmoothingForm::All,
+    SmoothingForm::Others,
+    SmoothingForm::OthersFromLeast,
+    SmoothingForm::OthersButPadding,
+];
+
+#[test]
+fn smoothed_losses_and_gradients_are_those_of_double_precision() {
+    for form in FORMS {
+        for (taken, lowers) in [(0.1, false), (0.3, true)] {
+            let smoothing = form.distribution(taken, 833, NO_TARGET);
+            let exact = smoothed_with_gradients(Kernels::Plain, Kind::Double, &smoothing, lowers);
+            let ours = smoothed_with_gradients(Kernels::Fused, Kind::Float, &smoothing, lowers);
+            assert_eq!(ours.len(), 8 + usize::from(lowers));
+            for (i, (ours, exact)) in ours.iter().zip(&exact).enumerate() {
+                let scale = exact.abs().max().double_value(&[]);
+                let error = (ours - exact).abs().max().double_value(&[]) / scale;
+                assert!(error < 3e-6, "{form:?}, output {i}: {error}");
+            }
+        }
+    }
+}
+
+/// Nothing taken from the target is no smoothing, to the bit.
+#[test]
+fn smoothing_by_nothing_changes_no_bit() {
+    let of = |form: SmoothingForm| {
+        smoothed_with_gradients(Kernels::Fused, Kind::Float, &form.distribution(0.0, 833, NO_TARGET), true)
+    };
+    let hard = with_gradients(Kernels::Fused, Kind::Float, 130, 24, true);
+    for form in FORMS {
+        let mut found = of(form);
+        let loss = found.remove(0);
+        assert!((loss - &found[0]).abs().max().double_value(&[]) < 1e-6, "{form:?}");
+        for (found, hard) in found.iter().zip(&hard).take(7) {
+            assert_eq!(found, hard, "{form:?}");
+        }
+    }
+}
+
+/// Golden row G7: smoothing by 0.1 of the first position of G1, without and with the adversary's margin of 0.1 ‖w‖ ‖h‖.
+/// Row S21.
+#[test]
+fn the_forms_of_smoothing_have_their_published_values() {
+    let filled = |rows: i64, phase: f64, scale: f64| {
+        let k = Tensor::arange(rows * 3, (Kind::Double, Device::Cpu));
+        ((k * 1.3 + phase).sin() * scale).view([rows, 3])
+    };
+    let (weight, hidden, target) = (filled(5, 0.2, 0.9), filled(1, 1.0, 1.1), Tensor::from_slice(&[2i64]));
+    let margin = (weight.get(2).norm() * hidden.norm() * 0.1).view([1]);
+    let words = [Words { weight, bias: None }];
+    let plain = [0.804281224, 0.839560212, 0.375847803];
+    let adversarial = [0.873366276, 0.905394886, 0.441682476];
+    for (margins, expected) in [(None, plain), (Some(&margin), adversarial)] {
+        for (form, expected) in FORMS.into_iter().zip(expected) {
+            let smoothing = form.distribution(0.1, 5, 0);
+            let [loss, _] = smoothed(Kernels::Plain, &hidden, &words, &target, margins, &smoothing);
+            assert!((loss.double_value(&[0]) - expected).abs() < 1e-9, "{form:?}: {loss}");
+        }
+    }
+}
+
+#[test]
+fn shares_of_smoothed_targets_add_up_to_one() {
+    for form in FORMS {
+        let Distribution { on, off, without, .. } = form.distribution(0.2, 50, 1);
+        let others = 49.0 - if without.is_some() { 1.0 } else { 0.0 };
+        assert!((on + off * others - 1.0).abs() < 1e-15, "{form:?}");
+    }
 }
