@@ -218,6 +218,10 @@ impl ModelSection for XlnetConfig {
         if self.same_length && self.attn_type == AttentionDirection::Bi {
             return Err(out_of_range("model.same_length", true, "needs model.attn_type = \"uni\""));
         }
+        if self.ff_activation == Activation::Swish {
+            let why = "is an activation of translation models\nhint: choose relu, gelu or gelu_new";
+            return Err(out_of_range("model.ff_activation", "swish", why));
+        }
         Ok(())
     }
 
