@@ -17,13 +17,15 @@ mod shard;
 
 pub use bench::{Encoded, bench_encode};
 pub use build::{
-    BuildObserver, BuildOptions, DEFAULT_SHARD_TOKENS, DEFAULT_TEXT_COLUMN, InvalidUtf8, Published,
-    RecordImport, Stage, TokenizerChoice, TrainingText, build, import_records, train_tokenizer,
+    BuildObserver, BuildOptions, DEFAULT_SHARD_TOKENS, DEFAULT_TEXT_COLUMN, InvalidUtf8, PairBuild,
+    PairFilter, Published, RecordImport, Stage, TokenizerChoice, TrainingText, build, build_pairs,
+    import_records, train_tokenizer,
 };
 pub use corpus::{
-    BadBlock, Boundaries, CORPUS_FILE, CORPUS_VERSION, Corpus, CorpusInfo, Dtype, ShardInfo, Split,
-    SplitInfo, Symbol, TokenStream, TokenizerInfo, VerifyReport,
+    BadBlock, Boundaries, CORPUS_FILE, CORPUS_VERSION, Corpus, CorpusInfo, Dtype, FaultyPairs, PairCounts,
+    PairFault, PairSides, ShardInfo, Split, SplitInfo, Symbol, TokenStream, TokenizerInfo, VerifyReport,
 };
+pub use input::open_text;
 pub use lanes::{
     Batch, Documents, EvalBatch, EvalLanes, Heads, LaneCursor, Lanes, Lengths, PADDING_ID, PairLanes,
     PairOptions, PairSource, Pairs, RecordLanes, RecordRow, RecordSteps, Segments, SentenceLanes,

@@ -31,6 +31,9 @@ pub enum Preset {
     Text8,
     /// One sentence per line, which ends in the end-of-sentence token; an empty line ends a document.
     Sentences,
+    /// Pairs of sentences for translation, from two files read side by side or from JSON lines: a pair is a document, each side of it a sentence,
+    /// which ends in the end-of-sentence token. Built by [`build_pairs`](crate::build_pairs).
+    Pairs,
     /// Running text for XLNet: one sentence per line, no token after it; a blank line ends a document, after which comes
     /// `<eod>`.
     Xlnet,
@@ -80,7 +83,7 @@ pub(crate) enum Layout {
 
 impl Preset {
     /// All presets.
-    pub const ALL: [Preset; 12] = [
+    pub const ALL: [Preset; 13] = [
         Preset::WikiText,
         Preset::Ptb,
         Preset::PtbChar,
@@ -89,6 +92,7 @@ impl Preset {
         Preset::Enwik8Bytes,
         Preset::Text8,
         Preset::Sentences,
+        Preset::Pairs,
         Preset::Xlnet,
         Preset::WikiTextXlnet,
         Preset::Jsonl,
@@ -106,6 +110,7 @@ impl Preset {
             Preset::Enwik8Bytes => "enwik8-bytes",
             Preset::Text8 => "text8",
             Preset::Sentences => "sentences",
+            Preset::Pairs => "pairs",
             Preset::Xlnet => "xlnet",
             Preset::WikiTextXlnet => "wikitext-xlnet",
             Preset::Jsonl => "jsonl",
@@ -134,7 +139,8 @@ impl Preset {
             Preset::Ptb | Preset::PtbChar | Preset::Mwc => {
                 Layout::Lines { headings: false, blank_separates: false }
             }
-            Preset::Sentences => Layout::Lines { headings: false, blank_separates: true },
+            // One side of pairs by itself, to train a tokenizer on.
+            Preset::Sentences | Preset::Pairs => Layout::Lines { headings: false, blank_separates: true },
             Preset::Xlnet => {
                 Layout::Running { documents: Documents::EndAtBlankLines, split_sentences: false }
             }

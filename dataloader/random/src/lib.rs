@@ -52,6 +52,10 @@ pub enum Purpose {
     NodeSplit = 31,
     /// Draws of what a learner makes of data before its first step; counters: round, micro-step.
     Preparation = 32,
+    /// Order of sentence pairs of one length, which says what stands together in a batch.
+    PairOrder = 33,
+    /// Order of the batches of sentence pairs; counter: epoch.
+    PairBatches = 34,
 }
 
 /// Finaliser of SplitMix64 (Steele, Lea, Flood 2014): a bijection with full avalanche.

@@ -1,11 +1,11 @@
 use std::panic::resume_unwind;
-use std::sync::{Mutex, PoisonError};
 use std::thread::{Builder, scope};
 
 use segue_data_error::DataError;
 use segue_tokenizer::{Encoder, Tokenizer, UNK};
 
 use super::budget::{ENCODING_BYTES, MemoryBudget};
+use super::encoders::Encoders;
 use super::options::EOD;
 use super::unit::{Content, Unit};
 use super::units::{Reading, SourceSize, for_each_unit};
@@ -42,8 +42,7 @@ pub(crate) struct ChunkEncoder<'a> {
     document_end: Option<u32>,
     /// A character that the tokenizer takes for an unknown word, to be put where WikiText has one.
     unknown_word: Option<char>,
-    /// Encoders that no thread is using; they remember the words they have merged.
-    idle: Mutex<Vec<Encoder<'a>>>,
+    encoders: Encoders<'a>,
     /// Memory that the texts in work share.
     budget: MemoryBudget,
 }
@@ -65,18 +64,13 @@ impl<'a> ChunkEncoder<'a> {
             line_end,
             document_end: if eod { tokenizer.token_id(EOD) } else { None },
             unknown_word: marks_unknown_words.then(|| unknown_word(tokenizer)).flatten(),
-            idle: Mutex::new(Vec::new()),
+            encoders: Encoders::new(tokenizer),
             budget: MemoryBudget::new(ENCODING_BYTES),
         }
     }
 
     pub(crate) fn encode(&self, chunk: &Chunk) -> Result<Encoded, DataError> {
-        // A panic on another thread leaves the list of idle encoders as good as it was.
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let mut encoder = idle.unwrap_or_else(|| self.tokenizer.encoder());
-        let encoded = self.encode_with(&mut encoder, chunk);
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(encoder);
-        encoded
+        self.encoders.lend(|encoder| self.encode_with(encoder, chunk))
     }
 
     fn encode_with(&self, encoder: &mut Encoder<'a>, chunk: &Chunk) -> Result<Encoded, DataError> {

@@ -2,12 +2,14 @@
 
 mod budget;
 mod encode;
+mod encoders;
 mod heading;
 mod inputs;
 mod journal;
 mod json_text;
 mod observer;
 mod options;
+mod pairs;
 mod pipeline;
 mod plan;
 mod published;
@@ -15,6 +17,7 @@ mod records;
 mod row_text;
 mod run;
 mod running;
+mod series;
 mod shards;
 mod split;
 mod train;
@@ -23,6 +26,7 @@ mod units;
 
 pub use observer::{BuildObserver, Stage};
 pub use options::{BuildOptions, DEFAULT_SHARD_TOKENS, DEFAULT_TEXT_COLUMN, InvalidUtf8, TokenizerChoice};
+pub use pairs::{PairBuild, PairFilter, build_pairs};
 pub(crate) use pipeline::worker_pool;
 pub use published::Published;
 pub use records::{RecordImport, import_records};

@@ -114,6 +114,9 @@ impl BuildOptions {
     /// Refuses options that contradict each other.
     pub(crate) fn check(&self) -> Result<(), DataError> {
         let usage = |message: &str| Err(DataError::Usage(message.into()));
+        if self.preset == Preset::Pairs {
+            return usage("the pairs preset reads two texts side by side, which `build_pairs` does");
+        }
         if self.train.is_empty() {
             return usage("there is no input for the train split\nhint: add --train FILE");
         }

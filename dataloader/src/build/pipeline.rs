@@ -2,7 +2,7 @@ use rayon::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use segue_data_error::DataError;
 
-use crate::input::{Chunk, ChunkReader};
+use crate::input::{Chunk, ChunkReader, Position};
 
 /// Text in work per worker. While this much is encoded, as much again is read and what came out before is written.
 const TEXT_PER_WORKER: usize = 4 << 20;
@@ -25,26 +25,60 @@ pub(crate) fn worker_pool(workers: usize) -> Result<ThreadPool, DataError> {
         .map_err(|e| DataError::Thread(format!("cannot be started: {e}")))
 }
 
-/// What is known of a chunk once its text is gone.
+/// Gives the text of some files in chunks. What a chunk holds depends on the files alone.
+pub(crate) trait Chunks: Send {
+    /// Text that is worked on at once.
+    type Chunk: Send + Sync;
+    /// What is known of a chunk once its text is gone.
+    type End: Send;
+
+    /// The next chunk, or `None` at the end.
+    fn next_chunk(&mut self) -> Result<Option<Self::Chunk>, DataError>;
+
+    /// Bytes of text in a chunk.
+    fn size_of(chunk: &Self::Chunk) -> usize;
+
+    /// What stays known of a chunk.
+    fn end_of(chunk: &Self::Chunk) -> Self::End;
+}
+
+/// Where a chunk of running text ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChunkEnd {
-    pub(crate) after: crate::input::Position,
+    pub(crate) after: Position,
     pub(crate) file_bytes_read: u64,
+}
+
+impl Chunks for ChunkReader<'_> {
+    type Chunk = Chunk;
+    type End = ChunkEnd;
+
+    fn next_chunk(&mut self) -> Result<Option<Chunk>, DataError> {
+        self.next_chunk()
+    }
+
+    fn size_of(chunk: &Chunk) -> usize {
+        chunk.text.len()
+    }
+
+    fn end_of(chunk: &Chunk) -> ChunkEnd {
+        ChunkEnd { after: chunk.after, file_bytes_read: chunk.file_bytes_read }
+    }
 }
 
 /// Reads chunks, works on them in parallel, and hands the results on in the order of the chunks.
 ///
 /// Reading the next batch, working on this one and consuming the last one go on at the same time; each waits for the
 /// others at the end of a batch, so what is in memory is bounded by two batches and their results.
-pub(crate) fn in_order<T: Send>(
+pub(crate) fn in_order<C: Chunks, T: Send>(
     pool: &ThreadPool,
-    reader: &mut ChunkReader<'_>,
-    work: impl Fn(&Chunk) -> Result<T, DataError> + Sync,
-    mut consume: impl FnMut(T, ChunkEnd) -> Result<Next, DataError> + Send,
+    reader: &mut C,
+    work: impl Fn(&C::Chunk) -> Result<T, DataError> + Sync,
+    mut consume: impl FnMut(T, C::End) -> Result<Next, DataError> + Send,
 ) -> Result<(), DataError> {
     let budget = TEXT_PER_WORKER * pool.current_num_threads();
     let mut batch = read_batch(reader, budget)?;
-    let mut results: Vec<(Result<T, DataError>, ChunkEnd)> = Vec::new();
+    let mut results: Vec<(Result<T, DataError>, C::End)> = Vec::new();
     while !batch.is_empty() || !results.is_empty() {
         let finished = std::mem::take(&mut results);
         let (next, (following, worked)) = pool.join(
@@ -52,7 +86,7 @@ pub(crate) fn in_order<T: Send>(
             || {
                 rayon::join(
                     || if batch.is_empty() { Ok(Vec::new()) } else { read_batch(reader, budget) },
-                    || batch.par_iter().map(|chunk| (work(chunk), end_of(chunk))).collect(),
+                    || batch.par_iter().map(|chunk| (work(chunk), C::end_of(chunk))).collect(),
                 )
             },
         );
@@ -65,24 +99,20 @@ pub(crate) fn in_order<T: Send>(
     Ok(())
 }
 
-fn end_of(chunk: &Chunk) -> ChunkEnd {
-    ChunkEnd { after: chunk.after, file_bytes_read: chunk.file_bytes_read }
-}
-
-fn read_batch(reader: &mut ChunkReader<'_>, budget: usize) -> Result<Vec<Chunk>, DataError> {
+fn read_batch<C: Chunks>(reader: &mut C, budget: usize) -> Result<Vec<C::Chunk>, DataError> {
     let mut batch = Vec::new();
     let mut held = 0;
     while held < budget {
         let Some(chunk) = reader.next_chunk()? else { break };
-        held += chunk.text.len();
+        held += C::size_of(&chunk);
         batch.push(chunk);
     }
     Ok(batch)
 }
 
-fn consume_all<T>(
-    results: Vec<(Result<T, DataError>, ChunkEnd)>,
-    consume: &mut impl FnMut(T, ChunkEnd) -> Result<Next, DataError>,
+fn consume_all<T, E>(
+    results: Vec<(Result<T, DataError>, E)>,
+    consume: &mut impl FnMut(T, E) -> Result<Next, DataError>,
 ) -> Result<Next, DataError> {
     for (result, end) in results {
         if consume(result?, end)? == Next::Stop {

@@ -1,5 +1,4 @@
 use std::collections::BTreeMap;
-use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -12,10 +11,10 @@ use super::observer::{BuildObserver, Stage};
 use super::options::{DEFAULT_SHARD_TOKENS, EOD};
 use super::row_text::{RowText, read_row};
 use super::run::describe;
-use crate::corpus::{CorpusInfo, Dtype, ShardInfo, Split, SplitInfo, TOKENIZER_FOLDER};
+use super::series::ShardSeries;
+use crate::corpus::{CorpusInfo, Dtype, Split, SplitInfo, TOKENIZER_FOLDER};
 use crate::lanes::RecordSteps;
 use crate::preset::Preset;
-use crate::shard::ShardWriter;
 
 /// The reference's names of splits.
 const SPLITS: [(&str, Split); 3] = [("train", Split::Train), ("dev", Split::Valid), ("test", Split::Test)];
@@ -103,9 +102,10 @@ fn write_split(
     scratch: &Path,
     observer: &dyn BuildObserver,
 ) -> Result<SplitInfo, DataError> {
-    let folder = scratch.join(split.name());
-    fs::create_dir_all(&folder).map_err(|e| DataError::folder(&folder, e))?;
-    let mut shards = RowWriter { import, split, folder, open: None, info: SplitInfo::default() };
+    let tokenizer = &import.tokenizer;
+    let dtype = Dtype::for_vocabulary(tokenizer.vocab_size());
+    let series = ShardSeries::begin(scratch, split, dtype, import.compress, DEFAULT_SHARD_TOKENS)?;
+    let mut shards = RowWriter { tokenizer, series };
     let rows = steps.settings().forward_rows();
     let files = steps.file_begins().to_vec();
     let total = (files.len() * rows.len()) as u64;
@@ -121,23 +121,19 @@ fn write_split(
             observer.progress(steps.bytes() * done / total);
         }
     }
-    shards.finish()
+    shards.series.finish()
 }
 
 /// Writes rows into shards.
 struct RowWriter<'a> {
-    import: &'a RecordImport,
-    split: Split,
-    folder: PathBuf,
-    open: Option<ShardWriter>,
-    info: SplitInfo,
+    tokenizer: &'a Tokenizer,
+    series: ShardSeries,
 }
 
 impl RowWriter<'_> {
     fn append(&mut self, row: &RowText) -> Result<(), DataError> {
-        let tokenizer = &self.import.tokenizer;
+        let tokenizer = self.tokenizer;
         let eod = tokenizer.token_id(EOD);
-        let dtype = Dtype::for_vocabulary(tokenizer.vocab_size());
         let mut begins_document = true;
         for piece in row.tokens.chunks(PIECE_TOKENS) {
             let (mut documents, mut sentences) = (Vec::new(), Vec::new());
@@ -152,50 +148,16 @@ impl RowWriter<'_> {
                 begins_document = ends;
             }
             let text = tokenizer.decode(piece);
-            self.info.bytes += text.len() as u64;
-            self.info.chars += text.chars().count() as u64;
+            let info = &mut self.series.info;
+            info.bytes += text.len() as u64;
+            info.chars += text.chars().count() as u64;
             let is_unknown = |id: &&u32| Some(**id) == tokenizer.unk_id();
-            self.info.unknown += piece.iter().filter(is_unknown).count() as u64;
+            info.unknown += piece.iter().filter(is_unknown).count() as u64;
+            let dtype = self.series.dtype();
             let mut payload = Vec::with_capacity(piece.len() * dtype.bytes());
             dtype.pack(piece, &mut payload);
-            self.write(&payload, &documents, &sentences, dtype)?;
+            self.series.append(&payload, &documents, &sentences)?;
         }
         Ok(())
-    }
-
-    fn write(
-        &mut self,
-        payload: &[u8],
-        documents: &[u32],
-        sentences: &[u32],
-        dtype: Dtype,
-    ) -> Result<(), DataError> {
-        let open = match &mut self.open {
-            Some(open) => open,
-            None => {
-                let stem = self.folder.join(format!("{}-{:05}", self.split, self.info.shards.len()));
-                self.open.insert(ShardWriter::create(stem, dtype)?)
-            }
-        };
-        open.append(payload, documents, sentences)?;
-        match open.tokens() >= DEFAULT_SHARD_TOKENS {
-            true => self.publish(),
-            false => Ok(()),
-        }
-    }
-
-    fn publish(&mut self) -> Result<(), DataError> {
-        let Some(open) = self.open.take() else { return Ok(()) };
-        let shard = ShardInfo::from(open.finish(self.import.compress)?);
-        self.info.tokens += shard.tokens;
-        self.info.documents += shard.documents;
-        self.info.sentences += shard.sentences;
-        self.info.shards.push(shard);
-        Ok(())
-    }
-
-    fn finish(mut self) -> Result<SplitInfo, DataError> {
-        self.publish()?;
-        Ok(self.info)
     }
 }

@@ -361,6 +361,7 @@ pub(super) fn describe(
             unk_id: tokenizer.unk_id(),
             files: tokenizer.file_infos(),
         },
+        pairs: None,
         splits,
         fingerprint: String::new(),
     };

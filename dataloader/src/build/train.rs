@@ -154,16 +154,26 @@ fn count<K: Hash + Eq + Clone + Send>(
             },
             |counts, end| {
                 all.append(counts);
-                dropped += all.prune(MOST_ITEMS);
+                dropped += prune(&mut all);
                 observer.progress(before + end.file_bytes_read.saturating_sub(already));
                 Ok(Next::Continue)
             },
         )?;
         before += stretch.file_bytes();
     }
+    note_dropped(dropped, observer);
+    Ok(all)
+}
+
+/// Drops the rarest items where there are too many, and tells how many.
+pub(super) fn prune<K: Hash + Eq + Clone>(counts: &mut Counts<K>) -> usize {
+    counts.prune(MOST_ITEMS)
+}
+
+/// Says how many items were dropped.
+pub(super) fn note_dropped(dropped: usize, observer: &dyn BuildObserver) {
     if dropped > 0 {
         observer
             .note(&format!("{dropped} rare words were left out of the counts to bound the memory they take"));
     }
-    Ok(all)
 }

@@ -21,7 +21,7 @@ pub(crate) struct SourceSize {
 }
 
 impl SourceSize {
-    fn add(&mut self, text: &[u8]) {
+    pub(crate) fn add(&mut self, text: &[u8]) {
         self.bytes += text.len() as u64;
         // Every byte that does not continue a UTF-8 sequence begins a character.
         self.chars += text.iter().filter(|byte| **byte & 0xC0 != 0x80).count() as u64;

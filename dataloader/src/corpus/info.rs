@@ -7,6 +7,8 @@ use segue_data_error::DataError;
 use segue_tokenizer::FileInfo;
 use serde::{Deserialize, Serialize};
 
+use super::pairs::{PairCounts, PairSides};
+
 /// Name of the file that describes a corpus.
 pub const CORPUS_FILE: &str = "corpus.json";
 /// The version of `corpus.json` this code writes and the only one it reads.
@@ -133,6 +135,9 @@ pub struct SplitInfo {
     pub unknown: u64,
     /// Invalid UTF-8 sequences that were replaced by U+FFFD.
     pub replaced: u64,
+    /// Of pairs of sentences, what became of those in the input. Not part of the fingerprint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pairs: Option<PairCounts>,
     /// The shards in order.
     pub shards: Vec<ShardInfo>,
 }
@@ -169,6 +174,9 @@ pub struct CorpusInfo {
     pub vocab_size: usize,
     /// The tokenizer.
     pub tokenizer: TokenizerInfo,
+    /// Of pairs of sentences, what their sides are. Not part of the fingerprint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pairs: Option<PairSides>,
     /// The splits by name.
     pub splits: BTreeMap<Split, SplitInfo>,
     /// Names the content: BLAKE3 over the tokenizer's fingerprint and every split's counts and payload hashes.
@@ -190,7 +198,8 @@ impl CorpusInfo {
         line(format!("{} {:?} {}", self.preset, self.dtype, self.vocab_size));
         line(self.tokenizer.fingerprint.clone());
         for (split, info) in &self.splits {
-            let SplitInfo { tokens, documents, sentences, bytes, chars, unknown, replaced, shards } = info;
+            let SplitInfo { tokens, documents, sentences, bytes, chars, unknown, replaced, pairs: _, shards } =
+                info;
             line(format!(
                 "{split} {tokens} {documents} {sentences} {bytes} {chars} {unknown} {replaced} {}",
                 shards.len()

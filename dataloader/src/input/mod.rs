@@ -7,4 +7,5 @@ mod source;
 
 pub(crate) use chunks::{CHUNK_BYTES, Chunk, ChunkReader, Cut, Part, Position};
 pub(crate) use range::{align_to_line, measure, place_of};
+pub use source::open_text;
 pub(crate) use source::{Files, STDIN, Source};

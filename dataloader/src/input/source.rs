@@ -162,6 +162,11 @@ impl Source {
     }
 }
 
+/// Opens a file of text, which `.gz` and `.zst` at the end of its name say to decompress.
+pub fn open_text(path: &Path) -> Result<Box<dyn Read + Send>, DataError> {
+    Files { extensions: &[], text_column: None }.file(path)?.open_at(0, Arc::default())
+}
+
 /// Counts what is read.
 struct CountingReader<R> {
     inner: R,
@@ -217,6 +222,12 @@ impl Files<'_> {
         let stamp = copy_stdin(path)?;
         let metadata = fs::metadata(path).map_err(|e| DataError::read(path, e))?;
         Ok(Source { stamp, ..Source::of(path, &metadata, self.text_column) })
+    }
+
+    /// One file that is there.
+    pub(crate) fn file(&self, path: &Path) -> Result<Source, DataError> {
+        let metadata = fs::metadata(path).map_err(|e| DataError::read(path, e))?;
+        self.source(path, &metadata)
     }
 
     fn source(&self, path: &Path, metadata: &fs::Metadata) -> Result<Source, DataError> {

@@ -10,6 +10,7 @@ mod presets;
 mod records;
 mod running_text;
 mod scratch;
+mod sentence_pairs;
 mod sequences;
 mod text_files;
 mod training;

@@ -31,7 +31,8 @@ fn gzip(content: impl AsRef<[u8]>) -> Vec<u8> {
 #[test]
 fn a_byte_order_mark_is_no_text_but_of_presets_where_every_byte_counts() {
     let folder = tempfile::tempdir().unwrap();
-    for preset in Preset::ALL {
+    // Pairs are built by a function of their own.
+    for preset in Preset::ALL.into_iter().filter(|preset| *preset != Preset::Pairs) {
         let is_bytes = preset.default_split().is_some();
         let text = match preset {
             Preset::Jsonl => "{\"text\": \"the cat\"}\n{\"text\": \"sat\"}\n",

@@ -3,13 +3,14 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use segue_configs::counted;
 use segue_dataloader::{
-    BuildOptions, Corpus, CorpusInfo, DEFAULT_SHARD_TOKENS, DEFAULT_TEXT_COLUMN, Preset, Published,
-    TokenizerChoice, build,
+    BuildOptions, Corpus, CorpusInfo, DEFAULT_SHARD_TOKENS, DEFAULT_TEXT_COLUMN, PairBuild, Preset,
+    Published, TokenizerChoice, build, build_pairs,
 };
 use serde_json::{Value, json};
 
 use crate::commands::build_progress::BuildProgress;
 use crate::commands::data_graph::{self, GraphArgs};
+use crate::commands::data_pairs::{self, PairArgs};
 use crate::commands::import_records::{self, ImportRecordsArgs};
 use crate::commands::known;
 use crate::commands::tokenizer::note_smaller;
@@ -50,26 +51,28 @@ enum Action {
 #[derive(Args)]
 #[command(after_help = "\
     A build that was killed is taken up again by the same command, without redoing finished shards. The \
-    corpus does not depend on the number of workers or on interruptions. Memory: 64 MiB a worker, however \
-    large the input. What encodes a document as a whole takes up to 300 times its bytes beside that: 4 GiB over \
-    all workers, or what the longest document (32 MiB) needs alone.\n\n\
+    corpus does not depend on the number of workers or on interruptions. One of pairs appears whole or not \
+    at all: its build starts again. Memory: 64 MiB a worker, however large the input. What encodes a \
+    document as a whole takes up to 300 times its bytes beside that: 4 GiB over all workers, or what the \
+    longest document (32 MiB) needs alone.\n\n\
     Examples:\n  \
     segue data build --preset wikitext --train wiki.train.tokens \\\n      \
     --valid wiki.valid.tokens --test wiki.test.tokens --output corpora/wiki\n  \
-    segue data build --preset documents --train src docs --extension rs,md \\\n      \
-    --split 0.9,0.05,0.05 --tokenizer-kind bpe --vocab-size 8000 \\\n      \
-    --output corpora/code\n  \
     segue data build --preset jsonl --train 'fineweb/*.parquet' \\\n      \
-    --split 0.99,0.01,0 --tokenizer tokenizers/gpt2 --output corpora/fineweb")]
+    --split 0.99,0.01,0 --tokenizer tokenizers/gpt2 --output corpora/fineweb\n  \
+    segue data build --preset pairs --source de --target en --train data/train \\\n      \
+    --valid data/val --tokenizer-kind bpe --vocab-size 10000 \\\n      \
+    --output corpora/de-en")]
 struct BuildArgs {
-    /// Layout of the text: `wikitext`, `ptb`, `ptb-char`, `mwc`, `enwik8`, `enwik8-bytes`, `text8`, `sentences`, `xlnet`,
-    /// `wikitext-xlnet`, `jsonl` or `documents`.
+    /// Layout of the text: `wikitext`, `ptb`, `ptb-char`, `mwc`, `enwik8`, `enwik8-bytes`, `text8`, `sentences`, `pairs`,
+    /// `xlnet`, `wikitext-xlnet`, `jsonl` or `documents`.
     #[arg(long, value_parser = known::<Preset>)]
     preset: Preset,
     /// Files or folders of text, or `-` for stdin (for one split, once); `.gz` and `.zst` are decompressed, and the
     /// preset `jsonl` reads `.parquet`, `.arrow` and `.feather` too. Folders are read in the order of names, without
     /// hidden entries. A pattern such as `data/*.parquet` stands for what matches it, in that order, and `@FILE` for the
-    /// inputs that a file names, one a line.
+    /// inputs that a file names, one a line. The preset `pairs` reads PREFIX.SOURCE and PREFIX.TARGET side by side, and
+    /// files of JSON lines.
     #[arg(long, required = true, num_args = 1.., value_name = "FILE")]
     train: Vec<PathBuf>,
     /// Input of the valid split.
@@ -91,6 +94,8 @@ struct BuildArgs {
     tokenizer_kind: Option<Kind>,
     #[command(flatten)]
     vocabulary: VocabularyArgs,
+    #[command(flatten)]
+    pairs: PairArgs,
     /// Output folder of the corpus: new, empty, or one with an interrupted build.
     #[arg(long, value_name = "DIR")]
     output: PathBuf,
@@ -146,16 +151,59 @@ pub fn run(args: DataArgs, out: &Output) -> Result<Value, Failure> {
 
 fn build_corpus(args: BuildArgs, out: &Output) -> Result<Value, Failure> {
     let asked = args.vocabulary.vocab_size.filter(|_| args.tokenizer.is_none());
-    let tokenizer = match (&args.tokenizer, args.tokenizer_kind) {
-        (Some(dir), _) => TokenizerChoice::Given(load_tokenizer(dir, out)?),
-        (None, Some(kind)) => TokenizerChoice::Train(args.vocabulary.options(kind)),
-        (None, None) if args.vocabulary.any() => {
+    let output = args.output.clone();
+    let progress = BuildProgress::new(out);
+    let info = match args.preset {
+        Preset::Pairs => build_pairs(&pair_build(args, out)?, &progress)?,
+        _ => build(&build_options(args, out)?, &progress)?,
+    };
+    drop(progress);
+    note_smaller(asked, info.vocab_size, out);
+    Ok(finished(&output, &info, out))
+}
+
+/// Where the tokenizer comes from.
+fn tokenizer_choice(
+    folder: Option<&Path>,
+    kind: Option<Kind>,
+    vocabulary: VocabularyArgs,
+    out: &Output,
+) -> Result<TokenizerChoice, Failure> {
+    match (folder, kind) {
+        (Some(dir), _) => Ok(TokenizerChoice::Given(load_tokenizer(dir, out)?)),
+        (None, Some(kind)) => Ok(TokenizerChoice::Train(vocabulary.options(kind))),
+        (None, None) if vocabulary.any() => {
             let message = "--vocab-size, --min-frequency, --lower and --special are options of a \
                 tokenizer to train\nhint: add --tokenizer-kind KIND";
-            return Err(Failure::new(USAGE, message));
+            Err(Failure::new(USAGE, message))
         }
-        (None, None) => TokenizerChoice::Preset,
+        (None, None) => Ok(TokenizerChoice::Preset),
+    }
+}
+
+fn pair_build(args: BuildArgs, out: &Output) -> Result<PairBuild, Failure> {
+    let of_others = !args.split.is_empty()
+        || !args.extension.is_empty()
+        || args.text_column != DEFAULT_TEXT_COLUMN
+        || args.split_sentences
+        || args.no_eod
+        || args.published.is_some();
+    let tokenizer = tokenizer_choice(args.tokenizer.as_deref(), args.tokenizer_kind, args.vocabulary, out)?;
+    let build = PairBuild {
+        valid: args.valid,
+        test: args.test,
+        invalid_utf8: args.invalid_utf8.into(),
+        workers: args.workers,
+        compress: args.compress,
+        shard_tokens: args.shard_tokens,
+        ..PairBuild::new(["", ""], args.train, tokenizer, args.output)
     };
+    args.pairs.apply(build, of_others)
+}
+
+fn build_options(args: BuildArgs, out: &Output) -> Result<BuildOptions, Failure> {
+    args.pairs.refuse()?;
+    let tokenizer = tokenizer_choice(args.tokenizer.as_deref(), args.tokenizer_kind, args.vocabulary, out)?;
     let split = match args.split.as_slice() {
         [] => None,
         [train, valid, test] => Some([*train, *valid, *test]),
@@ -166,7 +214,7 @@ fn build_corpus(args: BuildArgs, out: &Output) -> Result<Value, Failure> {
             ));
         }
     };
-    let options = BuildOptions {
+    Ok(BuildOptions {
         preset: args.preset,
         train: args.train,
         valid: args.valid,
@@ -183,12 +231,7 @@ fn build_corpus(args: BuildArgs, out: &Output) -> Result<Value, Failure> {
         no_eod: args.no_eod,
         shard_tokens: args.shard_tokens,
         published: args.published,
-    };
-    let progress = BuildProgress::new(out);
-    let info = build(&options, &progress)?;
-    drop(progress);
-    note_smaller(asked, info.vocab_size, out);
-    Ok(finished(&options.output, &info, out))
+    })
 }
 
 /// Tells of a corpus that was made.
@@ -249,6 +292,9 @@ fn describe(info: &CorpusInfo, out: &Output) {
             counted(part.bytes, "byte"),
             counted(part.shards.len(), "shard")
         ));
+        if let Some(counts) = &part.pairs {
+            out.line(&format!("  {}", data_pairs::describe(*split, counts)));
+        }
         if part.replaced > 0 {
             out.line(&format!("  {split}: replaced {}", counted(part.replaced, "invalid UTF-8 sequence")));
         }

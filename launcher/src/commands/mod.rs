@@ -9,6 +9,7 @@ pub mod completions;
 pub mod convert;
 pub mod data;
 mod data_graph;
+mod data_pairs;
 pub mod doctor;
 mod dry_run;
 pub mod eval;

@@ -1,0 +1,6 @@
+//! Tests of corpora of sentence pairs and of what reads them.
+
+mod multi30k;
+mod pairs;
+mod reader;
+mod scratch;
