@@ -71,6 +71,8 @@ enum Command {
     Eval(commands::eval::EvalArgs),
     /// Generate text with a model.
     Generate(commands::generate::GenerateArgs),
+    /// Translate sentences with a model.
+    Translate(commands::translate::TranslateArgs),
     /// Average the weights of checkpoints.
     Average(commands::average::AverageArgs),
     /// Write the log-probabilities that a model gives to token ids.
@@ -134,6 +136,7 @@ fn run(command: Command, json: bool, comm: &dyn Communicator, out: &Output) -> R
         Command::Tune(args) => commands::tune::run(args, out),
         Command::Eval(args) => commands::eval::run(args, comm, out),
         Command::Generate(args) => commands::generate::run(args, json, out),
+        Command::Translate(args) => commands::translate::run(&args, json, out),
         Command::Average(args) => commands::average::run(args, out),
         Command::Score(args) => commands::score::run(args, out),
         Command::Predict(args) => commands::predict::run(&args, json, out),

@@ -32,6 +32,7 @@ pub mod schema;
 pub mod score;
 pub mod sweep;
 pub mod tokenizer;
+pub mod translate;
 pub mod tune;
 pub mod watch;
 

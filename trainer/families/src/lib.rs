@@ -16,13 +16,14 @@ use segue_kernels::{Compute, TrainError, cards};
 use segue_language::ModelFolder;
 
 /// Every family, a line each. The first is what a recipe trains that names no model.
-pub static FAMILIES: [&Entry; 6] = [
+pub static FAMILIES: [&Entry; 7] = [
     &segue_transfo_xl::FAMILY,
     &segue_xlnet::FAMILY,
     &segue_lstm::FAMILY,
     &segue_moment_game::FAMILY,
     &segue_planetoid::FAMILY,
     &segue_reverse_copy::FAMILY,
+    &segue_translation::FAMILY,
 ];
 
 /// The `[model]` sections of all families.

@@ -3,7 +3,7 @@
 use std::any::Any;
 
 use segue_configs::ModelConfig;
-use segue_decode::Decoder;
+use segue_decode::{BeamSettings, Decoder};
 use segue_kernels::TrainError;
 
 use crate::parity::Cases;
@@ -133,6 +133,35 @@ impl<F: Fn(i64) -> Option<String>> TextStream for Words<F> {
     fn rest(&mut self) -> String {
         String::new()
     }
+}
+
+/// Models that translate: `segue translate`.
+pub struct Translates(pub fn(Trained) -> Result<Box<dyn Translator>, TrainError>);
+
+impl Capability for Translates {
+    const OF: &'static str = "a model that translates";
+}
+
+/// An open model that translates.
+pub trait Translator {
+    /// Translations of a sentence, the best first, as many as there are beams at most; none of an empty one. They depend on the sentence alone. One that is
+    /// longer than the model reads is an error.
+    fn translate(&self, sentence: &str, search: &BeamSettings) -> Result<Vec<Translation>, TrainError>;
+}
+
+/// A translation that was found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Translation {
+    /// Its text.
+    pub text: String,
+    /// ln P of its tokens and of its end.
+    pub log_prob: f64,
+    /// What it was chosen by.
+    pub score: f64,
+    /// Pieces of source and translation, where alignments were asked for.
+    pub pieces: [Vec<String>; 2],
+    /// For each piece of the translation the piece of the source that the last layer attends to most, where asked for.
+    pub alignments: Vec<usize>,
 }
 
 /// What a family measures of its trained models: `segue eval NAME`.

@@ -15,8 +15,8 @@ use segue_engine::{Event, Outcome};
 use segue_kernels::{Compute, TrainError};
 
 pub use capability::{
-    Capability, Evaluations, OpenWriter, Parity, Predicts, TextStream, Words, Writer, Writes, Written, find,
-    need,
+    Capability, Evaluations, OpenWriter, Parity, Predicts, TextStream, Translates, Translation, Translator,
+    Words, Writer, Writes, Written, find, need,
 };
 pub use question::{Answer, Asked, Asker, Outputs, Question};
 pub use trained::Trained;

@@ -1,0 +1,290 @@
+//! `segue translate`: each line of a text, in its order.
+
+use std::io::{BufRead, Write, stdin, stdout};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use segue_cluster::signals::Interruption;
+use segue_collectives::local::Local;
+use segue_configs::counted;
+use segue_decode::{BeamSettings, Finish, LengthPenalty};
+use segue_family::{Trained, Translates, Translation, Translator};
+use segue_sentences::{Sentence, Sentences};
+use serde_json::{Value, json};
+
+use super::child::write_whole;
+use super::{DeviceArg, at_least_one, device_of_rank};
+use crate::failure::{BAD_DATA, Failure, INTERRUPTED, IO_FAILED, USAGE};
+use crate::folder::Force;
+use crate::output::{Output, Unit};
+
+/// Arguments of `segue translate`.
+#[derive(Args)]
+#[command(after_help = "\
+    A line of output for each line of input, in its order; an empty line stays one. A line that cannot be translated \
+    is reported with its number, leaves an empty line, and the command ends with 65. In a pipe a line is answered \
+    before the next one is read. A translation depends on its line alone.\n\n\
+    Examples:\n  \
+    segue translate --model runs/de-en < news.de > news.en\n  \
+    segue translate --model runs/de-en --input news.de.gz --output news.en --beams 5\n  \
+    echo 'Ein Haus .' | segue translate --model runs/de-en --n-best 3 --scores")]
+pub struct TranslateArgs {
+    /// Run folder (its best model, else its newest valid checkpoint), checkpoint, or model folder.
+    #[arg(long)]
+    model: PathBuf,
+    /// Text to translate, a sentence a line; `.gz` and `.zst` are decompressed; `-` for stdin.
+    #[arg(long, default_value = "-")]
+    input: PathBuf,
+    /// File for the translations [default: stdout].
+    #[arg(long)]
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    force: Force,
+    /// Number of beams; 1 for the most probable token each time.
+    #[arg(long, default_value_t = 4, value_parser = at_least_one)]
+    beams: usize,
+    /// Exponent of the length penalty.
+    #[arg(long, default_value_t = 0.6)]
+    length_penalty: f64,
+    /// Form of the length penalty: ((5 + L) / 6)^a, or L^a.
+    #[arg(long, value_enum, default_value_t = Form::Gnmt)]
+    length_form: Form,
+    /// Weight of the coverage penalty.
+    #[arg(long, default_value_t = 0.0)]
+    coverage_penalty: f64,
+    /// When a search ends: the worst of all beams is as good as any can become, the best is, or as many have ended as there are beams.
+    #[arg(long, value_enum, default_value_t = End::Worst)]
+    finish: End,
+    /// Translations of each line, the best first, a line each; at most as many as there are beams.
+    #[arg(long, default_value_t = 1, value_parser = at_least_one)]
+    n_best: usize,
+    /// Put the score and ln P before each translation, separated by tabs.
+    #[arg(long)]
+    scores: bool,
+    /// Put `source-target` pairs of pieces, counted from 0, after each translation, separated by a tab.
+    #[arg(long)]
+    alignments: bool,
+    /// Number of libtorch threads.
+    #[arg(long, default_value_t = 1, value_parser = at_least_one)]
+    threads: usize,
+    /// Where to compute.
+    #[arg(long, value_enum, default_value_t = DeviceArg::Cpu)]
+    device: DeviceArg,
+}
+
+/// Forms of the length penalty.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Form {
+    /// ((5 + L) / 6)^a.
+    Gnmt,
+    /// L^a.
+    Length,
+}
+
+/// Ends of a search.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum End {
+    /// As many have ended as there are beams, and none that goes on can become better than the worst of them.
+    Worst,
+    /// None that goes on can become better than the best that has ended.
+    Best,
+    /// As many have ended as there are beams.
+    First,
+}
+
+impl TranslateArgs {
+    fn search(&self) -> Result<BeamSettings, Failure> {
+        for (option, value) in
+            [("--length-penalty", self.length_penalty), ("--coverage-penalty", self.coverage_penalty)]
+        {
+            if !(0.0..=10.0).contains(&value) {
+                return Err(Failure::new(USAGE, format!("{option} {value} is not between 0 and 10")));
+            }
+        }
+        if self.n_best > self.beams {
+            let why = format!("--n-best {} is more than --beams {}", self.n_best, self.beams);
+            return Err(Failure::new(USAGE, format!("{why}\nhint: add --beams {}", self.n_best)));
+        }
+        Ok(BeamSettings {
+            beams: self.beams,
+            alpha: self.length_penalty,
+            form: match self.length_form {
+                Form::Gnmt => LengthPenalty::Gnmt,
+                Form::Length => LengthPenalty::Length,
+            },
+            coverage: self.coverage_penalty,
+            finish: match self.finish {
+                End::Worst => Finish::Worst,
+                End::Best => Finish::Best,
+                End::First => Finish::First,
+            },
+            alignments: self.alignments,
+        })
+    }
+
+    /// Lines for a translation.
+    fn text(&self, translation: &Translation) -> String {
+        let mut fields = Vec::new();
+        if self.scores {
+            fields.push(format!("{:.4}\t{:.4}", translation.score, translation.log_prob));
+        }
+        fields.push(translation.text.clone());
+        if self.alignments {
+            let pair = |(target, source): (usize, &usize)| format!("{source}-{target}");
+            let pairs: Vec<String> = translation.alignments.iter().enumerate().map(pair).collect();
+            fields.push(pairs.join(" "));
+        }
+        fields.join("\t")
+    }
+
+    /// A sentence for programs.
+    fn value(&self, line: u64, found: &[Translation]) -> Value {
+        let of = |translation: &Translation| {
+            let Translation { text, log_prob, score, pieces, alignments } = translation;
+            let mut value = json!({ "text": text, "score": score, "log_prob": log_prob });
+            if self.alignments {
+                value["source_pieces"] = json!(pieces[0]);
+                value["pieces"] = json!(pieces[1]);
+                value["alignments"] = json!(alignments);
+            }
+            value
+        };
+        json!({ "line": line, "translations": found.iter().map(of).collect::<Vec<_>>() })
+    }
+}
+
+/// What was read, and what came of it.
+#[derive(Default)]
+struct Done {
+    lines: u64,
+    empty: u64,
+    /// Lines that could not be translated.
+    failed: Vec<u64>,
+    /// Each line's translations, where these are part of the result.
+    sentences: Vec<Value>,
+}
+
+/// Translates line by line, to a file or to stdout; with `quiet` and without a file translations are in the result alone.
+pub fn run(args: &TranslateArgs, quiet: bool, out: &Output) -> Result<Value, Failure> {
+    let search = args.search()?;
+    args.force.allow(args.output.as_deref(), "--output")?;
+    let compute = device_of_rank(args.device, &Local, out)?;
+    segue_kernels::libtorch::set_threads(args.threads);
+    let mut model = Trained { compute, ..Trained::open(&segue_families::MODELS, &args.model)? };
+    std::mem::take(&mut model.notes).iter().for_each(|note| out.line(note));
+    let Translates(open) = segue_families::need_of(&model)?;
+    let translator = open(model)?;
+    let task = Interruption::install()?.begin();
+    let stop = || task.is_interrupted();
+    let job = Job { args, search, translator: translator.as_ref(), quiet, stop: &stop, out };
+    let done = match args.input == Path::new("-") {
+        true => job.translate(Sentences::new(stdin().lock(), Path::new("stdin")), None)?,
+        false => {
+            let lines = Sentences::open(&args.input)?.filter(|line| line.is_ok()).count() as u64;
+            job.translate(Sentences::open(&args.input)?, Some(lines))?
+        }
+    };
+    let code = match (stop(), done.failed.is_empty()) {
+        (true, _) => INTERRUPTED,
+        (_, false) => BAD_DATA,
+        _ => 0,
+    };
+    let mut result = json!({
+        "lines": done.lines, "empty": done.empty, "failed": done.failed, "output": args.output, "exit_code": code,
+    });
+    if quiet && args.output.is_none() {
+        result["sentences"] = done.sentences.into();
+    }
+    Ok(result)
+}
+
+/// What is to be done with each sentence.
+struct Job<'a> {
+    args: &'a TranslateArgs,
+    search: BeamSettings,
+    translator: &'a dyn Translator,
+    quiet: bool,
+    stop: &'a dyn Fn() -> bool,
+    out: &'a Output,
+}
+
+impl Job<'_> {
+    /// To the file or to stdout.
+    fn translate<R: BufRead>(&self, text: Sentences<R>, lines: Option<u64>) -> Result<Done, Failure> {
+        match &self.args.output {
+            Some(path) => {
+                let mut written = Vec::new();
+                let done = self.translate_to(text, lines, &mut written)?;
+                let written = String::from_utf8_lossy(&written);
+                write_whole(path, &written)?;
+                Ok(done)
+            }
+            None => self.translate_to(text, lines, &mut stdout().lock()),
+        }
+    }
+
+    fn translate_to<R: BufRead>(
+        &self,
+        text: Sentences<R>,
+        lines: Option<u64>,
+        to: &mut dyn Write,
+    ) -> Result<Done, Failure> {
+        let bar = lines.map(|lines| self.out.progress(lines, Unit::Steps, "translate"));
+        let mut done = Done::default();
+        for line in text {
+            if (self.stop)() {
+                break;
+            }
+            done.lines += 1;
+            let found = match line {
+                Ok(Sentence { text, .. }) if text.trim().is_empty() => {
+                    done.empty += 1;
+                    Vec::new()
+                }
+                Ok(Sentence { line, text }) => self.found(line, &text, &mut done),
+                Err(error) => {
+                    self.out.line(&format!("warning: {error}"));
+                    done.failed.push(done.lines);
+                    Vec::new()
+                }
+            };
+            match self.quiet && self.args.output.is_none() {
+                true => done.sentences.push(self.args.value(done.lines, &found)),
+                false => self.write(&found, to).map_err(|error| {
+                    Failure::new(IO_FAILED, format!("cannot write the translations: {error}"))
+                })?,
+            }
+            if let Some(bar) = &bar {
+                bar.set(done.lines);
+            }
+        }
+        if !done.failed.is_empty() {
+            self.out.line(&format!("{} not translated", counted(done.failed.len(), "line")));
+        }
+        Ok(done)
+    }
+
+    /// Translations of a sentence; a sentence that cannot be translated is reported.
+    fn found(&self, line: u64, text: &str, done: &mut Done) -> Vec<Translation> {
+        match self.translator.translate(text, &self.search) {
+            Ok(mut found) => {
+                found.truncate(self.args.n_best);
+                found
+            }
+            Err(error) => {
+                self.out.line(&format!("warning: line {line}: {error}"));
+                done.failed.push(line);
+                Vec::new()
+            }
+        }
+    }
+
+    /// A line for each translation; an empty one where there is none.
+    fn write(&self, found: &[Translation], to: &mut dyn Write) -> std::io::Result<()> {
+        if found.is_empty() {
+            writeln!(to)?;
+        }
+        found.iter().try_for_each(|found| writeln!(to, "{}", self.args.text(found)))?;
+        to.flush()
+    }
+}

@@ -1,0 +1,81 @@
+//! The `[model]` section: what it reads and refuses.
+
+use std::any::Any;
+
+use segue_configs::model::out_of_range;
+use segue_configs::{Config, ConfigError, ModelSection, SectionType, range};
+use segue_layers::AdversarialConfig;
+
+use super::keys::{DataConfig, ObjectiveConfig, TranslationConfig, TranslationEvalConfig};
+
+impl ModelSection for TranslationConfig {
+    const TYPE: &'static str = "marian";
+    const TITLE: &'static str = "Translation";
+    const SECTIONS: &'static [SectionType] = &[
+        SectionType::of::<DataConfig>(),
+        SectionType::of::<ObjectiveConfig>(),
+        SectionType::of::<AdversarialConfig>(),
+        SectionType::of::<TranslationEvalConfig>(),
+    ];
+    const READS: &'static [&'static str] = &[
+        "data",
+        "objective",
+        "adversarial.scale",
+        "adversarial.always",
+        "adversarial.warmup",
+        "adversarial.fall",
+        "adversarial.kind",
+        "adversarial.gradient",
+        "adversarial.gate",
+        "eval",
+        "train.batch_warmup",
+        "train.batch_warmup_from",
+    ];
+
+    fn family() -> &'static (dyn Any + Send + Sync) {
+        &crate::FAMILY
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        range::check("model", self)?;
+        for (key, heads) in [
+            ("model.encoder_attention_heads", self.encoder_attention_heads),
+            ("model.decoder_attention_heads", self.decoder_attention_heads),
+        ] {
+            if !self.d_model.is_multiple_of(heads) {
+                return Err(out_of_range(
+                    key,
+                    heads,
+                    &format!("must divide model.d_model = {}", self.d_model),
+                ));
+            }
+        }
+        if !self.d_model.is_multiple_of(2) {
+            let why = "must be even: half of a position's vector are sines, half cosines";
+            return Err(out_of_range("model.d_model", self.d_model, why));
+        }
+        Ok(())
+    }
+
+    fn check_run(&self, config: &Config) -> Result<(), ConfigError> {
+        if config.train.micro_batch != 1 {
+            let why = "a lane is a batch of data.batch_tokens tokens, which is not divided\nhint: set it to 1, and the size of a \
+                       step by train.lanes";
+            return Err(out_of_range("train.micro_batch", config.train.micro_batch, why));
+        }
+        Ok(())
+    }
+
+    /// A lane is a batch.
+    fn run_defaults(config: &mut Config) {
+        config.train.micro_batch = 1;
+    }
+
+    fn vocab_size(&self) -> usize {
+        self.vocab_size
+    }
+
+    fn targets_per_lane(&self, config: &Config) -> usize {
+        config.own::<DataConfig>().batch_tokens
+    }
+}

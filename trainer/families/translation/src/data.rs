@@ -1,0 +1,203 @@
+//! A run: pairs of sentences from a corpus, batches of about as many tokens each.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use segue_collectives::Communicator;
+use segue_configs::Config;
+use segue_dataloader::{Corpus, Reader, Split};
+use segue_engine::{
+    Begun, Event, Family, FamilyReader, KeepBest, Labels, LossAs, Measures, Outcome, Place, Prepared, Watch,
+};
+use segue_family::{Job, own};
+use segue_kernels::{Compute, TrainError};
+use segue_sentences::{BatchBudget, PairBatch, PairReader, PairSymbols, SentencePairs, TokenBatches};
+use segue_tokenizer::Tokenizer;
+use serde_json::{Value, json};
+
+use super::evaluate::Validation;
+use super::keys::{DataConfig, TranslationConfig};
+use super::objective::{PairTensors, Translator};
+
+/// Opens the corpus of a run, and gives the model its vocabulary.
+pub fn open(config: &mut Config) -> Result<Box<dyn Job>, TrainError> {
+    let corpus = open_corpus(config)?;
+    let pairs = Arc::new(SentencePairs::open(&corpus, Split::Train)?);
+    let data = config.own::<DataConfig>();
+    let budget = BatchBudget { tokens: data.batch_tokens, sentences: data.batch_sentences };
+    let batches = Arc::new(TokenBatches::new(&pairs, budget, config.train.seed)?);
+    let tokenizer = Arc::new(corpus.tokenizer()?);
+    fit_to(config, &tokenizer)?;
+    Ok(Box::new(Pairs { corpus, tokenizer, pairs, batches }))
+}
+
+/// Gives the model the vocabulary of the corpus, where the recipe leaves it open.
+pub fn fit(config: &mut Config) -> Result<(), TrainError> {
+    if config.model.vocab_size() > 0 {
+        return Ok(());
+    }
+    let corpus = open_corpus(config)?;
+    fit_to(config, &corpus.tokenizer()?)
+}
+
+fn open_corpus(config: &Config) -> Result<Corpus, TrainError> {
+    let data = config.own::<DataConfig>();
+    if data.corpus.is_empty() {
+        let why = "data.corpus is not set\nhint: add data.corpus=FOLDER, which `segue data build --preset pairs` makes";
+        return Err(TrainError::Layout(why.into()));
+    }
+    Ok(Corpus::open(Path::new(&data.corpus))?)
+}
+
+fn fit_to(config: &mut Config, tokenizer: &Tokenizer) -> Result<(), TrainError> {
+    let Some(model) = config.model.get_mut::<TranslationConfig>() else { return Ok(()) };
+    let given = model.vocab_size;
+    model.fit_tokenizer(tokenizer)?;
+    if given > 0 && given != model.vocab_size {
+        let why = format!(
+            "model.vocab_size is {given}, and the corpus has {} tokens, padding among them\nhint: leave it out",
+            model.vocab_size
+        );
+        return Err(TrainError::Layout(why));
+    }
+    Ok(())
+}
+
+/// The pairs of a corpus.
+struct Pairs {
+    corpus: Corpus,
+    tokenizer: Arc<Tokenizer>,
+    pairs: Arc<SentencePairs>,
+    batches: Arc<TokenBatches>,
+}
+
+impl Job for Pairs {
+    fn names(&self) -> Option<usize> {
+        Some(self.tokenizer.vocab_size())
+    }
+
+    fn data(&self) -> String {
+        self.corpus.fingerprint().into()
+    }
+
+    fn check_data(&self) -> Result<(), TrainError> {
+        Ok(self.corpus.check_headers()?)
+    }
+
+    fn check_validation(&self, _: &Config) -> Result<(), TrainError> {
+        match self.corpus.info().splits.contains_key(&Split::Valid) {
+            true => Ok(()),
+            false => Err(TrainError::Layout(
+                "data.corpus has no validation split\nhint: build it with --valid".into(),
+            )),
+        }
+    }
+
+    fn train(
+        &self,
+        config: &Config,
+        compute: Compute,
+        comm: &dyn Communicator,
+        stop: &dyn Fn() -> bool,
+        on_event: &mut dyn FnMut(Event),
+    ) -> Result<Outcome, TrainError> {
+        let model: &TranslationConfig = own(&config.model);
+        let validation = Validation::open(config, model, &self.corpus, self.tokenizer.clone())?;
+        let run = Translation { config, model, data: self, validation, compute };
+        segue_engine::train(config, run, Translator::new(model, config, compute), comm, stop, on_event)
+    }
+}
+
+/// A run over them.
+struct Translation<'a> {
+    config: &'a Config,
+    model: &'a TranslationConfig,
+    data: &'a Pairs,
+    validation: Option<Validation>,
+    compute: Compute,
+}
+
+impl Family for Translation<'_> {
+    type Learner = Translator;
+    /// A batch is a function of its number: no place in the data to remember.
+    type Cursor = ();
+
+    fn fingerprint(&self) -> String {
+        self.data.corpus.fingerprint().into()
+    }
+
+    fn data_key(&self) -> &'static str {
+        "data.corpus"
+    }
+
+    fn labels(&self) -> Labels {
+        Labels {
+            doing: "train",
+            step_of: "batches",
+            per_step: self.config.train.lanes as u64,
+            rate_of: "tokens",
+            loss_as: LossAs::Perplexity,
+            group: None,
+            sources: ("source", Vec::new()),
+        }
+    }
+
+    fn reader(&self, place: Place<()>) -> Result<FamilyReader<Self>, TrainError> {
+        let (lanes, padding) = (place.layout.lanes, self.model.pad_token_id as i64);
+        let (pairs, batches) = (self.data.pairs.clone(), self.data.batches.clone());
+        let symbols = PairSymbols { start: padding, pad: padding };
+        let range = place.layout.lane_range();
+        let reader = PairReader::new(pairs.clone(), batches.clone(), lanes, range, symbols)?;
+        let device = self.compute.device();
+        let prepared = move |(nth, read): (u64, Vec<PairBatch>)| {
+            let of_step = (nth - 1) * lanes as u64..nth * lanes as u64;
+            let targets = of_step.flat_map(|place| batches.at(place)).map(|number| pairs.lengths(*number).1);
+            let work = Some(targets.sum::<usize>() as f64);
+            let batch = read.iter().map(|batch| PairTensors::of(batch, device)).collect();
+            Prepared { work, ..Prepared::of(batch) }
+        };
+        Ok(Box::new(Numbered(reader).map(prepared)))
+    }
+
+    fn begin(&self, learner: &Translator, from: &Path) -> Result<Begun, TrainError> {
+        super::folder::begin(learner.parameters(), &self.data.tokenizer, from)
+    }
+
+    fn evaluates(&self) -> bool {
+        self.validation.is_some()
+    }
+
+    fn keeps_best(&self) -> Option<KeepBest> {
+        (self.evaluates() && self.config.keeps_best()).then(|| KeepBest::of(&self.config.eval))
+    }
+
+    fn evaluate(
+        &mut self,
+        learner: &mut Translator,
+        comm: &dyn Communicator,
+        watch: &mut Watch,
+    ) -> Result<Option<Measures>, TrainError> {
+        self.validation.as_ref().map(|validation| validation.measure(learner, comm, watch)).transpose()
+    }
+
+    fn model_config(&self, _: &Translator) -> Value {
+        let mut config = json!(self.model);
+        config["model_type"] = json!("marian");
+        config
+    }
+
+    fn tokenizer(&self) -> Option<&Arc<Tokenizer>> {
+        Some(&self.data.tokenizer)
+    }
+}
+
+/// A reader whose batches come with their numbers.
+struct Numbered(PairReader);
+
+impl Reader for Numbered {
+    type Batch = (u64, Vec<PairBatch>);
+
+    fn read(&mut self, nth: u64) -> Result<Self::Batch, segue_data_error::DataError> {
+        Ok((nth, self.0.read(nth)?))
+    }
+}

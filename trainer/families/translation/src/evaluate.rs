@@ -1,0 +1,173 @@
+//! Evaluation: the loss of every pair of a split, and BLEU of translations of some.
+
+use std::sync::Arc;
+
+use segue_collectives::Communicator;
+use segue_configs::Config;
+use segue_dataloader::{Corpus, Split};
+use segue_engine::{Better, Measures, Share, Watch};
+use segue_kernels::TrainError;
+use segue_measure::translation::{Bleu, BleuCounts, ReferenceCount, TranslationMetric};
+use segue_sentences::{PairBatch, PairSymbols, SentencePairs, group_by_length};
+use segue_tokenizer::Tokenizer;
+use serde_json::json;
+
+use super::keys::{DataConfig, LeadingMeasure, TranslationConfig, TranslationEvalConfig};
+use super::objective::{PairTensors, Translator};
+use super::search::Search;
+
+/// Sentences that are translated side by side.
+const TOGETHER: usize = 32;
+
+/// The validation split of a run.
+pub struct Validation {
+    pairs: SentencePairs,
+    /// Numbers of pairs that are scored side by side, by length.
+    groups: Vec<Vec<u32>>,
+    /// Of those that are translated, likewise.
+    translated: Vec<Vec<u32>>,
+    tokenizer: Arc<Tokenizer>,
+    eval: TranslationEvalConfig,
+    padding: i64,
+}
+
+/// A translation with what it is of.
+struct Shown {
+    number: u32,
+    source: String,
+    reference: String,
+    translation: String,
+}
+
+impl Validation {
+    /// Of the corpus of a run; `None` where it has no validation split.
+    pub fn open(
+        config: &Config,
+        model: &TranslationConfig,
+        corpus: &Corpus,
+        tokenizer: Arc<Tokenizer>,
+    ) -> Result<Option<Self>, TrainError> {
+        if !corpus.info().splits.contains_key(&Split::Valid) {
+            return Ok(None);
+        }
+        let (data, eval) = (config.own::<DataConfig>(), config.own::<TranslationEvalConfig>().into_owned());
+        let pairs = SentencePairs::open(corpus, Split::Valid)?;
+        let groups = pairs.by_length(data.batch_tokens, data.batch_sentences);
+        let first = (pairs.len() as u64).min(eval.translated) as u32;
+        let sources: Vec<u32> = (0..first).map(|number| pairs.lengths(number).0 as u32).collect();
+        let translated = group_by_length(&sources, usize::MAX, TOGETHER);
+        Ok(Some(Self { pairs, groups, translated, tokenizer, eval, padding: model.pad_token_id as i64 }))
+    }
+
+    /// What a run is told. A collective call.
+    pub fn measure(
+        &self,
+        learner: &Translator,
+        comm: &dyn Communicator,
+        watch: &mut Watch,
+    ) -> Result<Measures, TrainError> {
+        let loss = self.loss(learner, comm, watch)?;
+        let mut row = json!({ "count": self.pairs.len(), "loss": loss, "ppl": loss.exp() });
+        let mut scalars = vec![("valid/loss".to_string(), loss), ("valid/ppl".into(), loss.exp())];
+        let mut lines = vec![format!("validation: loss {loss:.4}, ppl {:.3}", loss.exp())];
+        let mut bleu = None;
+        if !self.translated.is_empty() {
+            let (counts, shown) = self.translate(learner, comm, watch)?;
+            let metric = self.metric();
+            let score = metric.score(&counts);
+            let signature = metric.signature(ReferenceCount::Fixed(1));
+            lines[0] += &format!(", BLEU {:.2} of {} translations", score.score, self.translated_pairs());
+            lines.extend(shown.iter().map(|shown| {
+                let Shown { number, source, reference, translation } = shown;
+                format!("pair {number}\n  source       {source}\n  translation  {translation}\n  reference    {reference}")
+            }));
+            row["bleu"] = json!(score.score);
+            row["bleu_signature"] = json!(signature);
+            scalars.push(("valid/bleu".into(), score.score));
+            bleu = Some(score.score);
+        }
+        let (lead, better) = match (self.eval.lead, bleu) {
+            (LeadingMeasure::Bleu, Some(bleu)) => (bleu, Better::Higher),
+            _ => (loss, Better::Lower),
+        };
+        Ok(Measures { lead, better, decide: None, tie: Some(loss), row, scalars, lines })
+    }
+
+    /// Pairs that are translated.
+    fn translated_pairs(&self) -> usize {
+        self.translated.iter().map(Vec::len).sum()
+    }
+
+    fn metric(&self) -> Bleu {
+        Bleu { lower_case: self.eval.lower_case, ..Bleu::default() }
+    }
+
+    /// The mean loss, in nats a token. A collective call.
+    fn loss(
+        &self,
+        learner: &Translator,
+        comm: &dyn Communicator,
+        watch: &mut Watch,
+    ) -> Result<f64, TrainError> {
+        let share = Share::new(comm, self.groups.len());
+        let symbols = PairSymbols { start: self.padding, pad: self.padding };
+        let device = learner.model.device();
+        let sums = share.each(1, watch, |part, done| {
+            let batch = PairTensors::of(&PairBatch::read(&self.pairs, &self.groups[part], symbols)?, device);
+            let nats = learner.score(&batch);
+            done()?;
+            Ok([nats, batch.tokens() as f64])
+        })?;
+        let [nats, tokens] = share.sum(&sums)?;
+        Ok(nats / tokens)
+    }
+
+    /// Translates the first pairs: counts of BLEU, and those that are shown. A collective call.
+    fn translate(
+        &self,
+        learner: &Translator,
+        comm: &dyn Communicator,
+        watch: &mut Watch,
+    ) -> Result<(BleuCounts, Vec<Shown>), TrainError> {
+        let share = Share::new(comm, self.translated.len());
+        let search = Search { beam: self.eval.search(), more_tokens: self.eval.more_tokens };
+        let own = share.each(1, watch, |part, done| {
+            let numbers = &self.translated[part];
+            let pairs: Vec<_> = numbers.iter().map(|n| self.pairs.get(*n)).collect::<Result<_, _>>()?;
+            let sources: Vec<Vec<i64>> = pairs.iter().map(|pair| pair.source.clone()).collect();
+            let found = search.translate(&learner.model, &sources);
+            let texts = numbers.iter().zip(pairs).zip(found).map(|((number, pair), found)| {
+                let translation = found.first().map_or(String::new(), |found| self.text(&found.tokens));
+                json!([number, self.text(&pair.source), self.text(&pair.target), translation])
+            });
+            let texts = serde_json::Value::from(texts.collect::<Vec<_>>());
+            done()?;
+            Ok(texts.to_string().into_bytes())
+        })?;
+        let mut all: Vec<Shown> = Vec::new();
+        for part in share.collect(&own)? {
+            let read: Vec<(u32, String, String, String)> = serde_json::from_slice(&part).unwrap_or_default();
+            all.extend(read.into_iter().map(|(number, source, reference, translation)| Shown {
+                number,
+                source,
+                reference,
+                translation,
+            }));
+        }
+        all.sort_by_key(|shown| shown.number);
+        let metric = self.metric();
+        let mut counts = BleuCounts::default();
+        for shown in &all {
+            counts += metric.counts(&shown.translation, &[shown.reference.as_str()]);
+        }
+        all.truncate(self.eval.shown);
+        Ok((counts, all))
+    }
+
+    /// The text of ids, without the end.
+    fn text(&self, ids: &[i64]) -> String {
+        let end = self.tokenizer.eos_id();
+        let ids: Vec<u32> = ids.iter().map(|id| *id as u32).filter(|id| Some(*id) != end).collect();
+        self.tokenizer.decode(&ids)
+    }
+}

@@ -1,0 +1,78 @@
+//! A trained model: translations of sentences.
+
+use segue_data_error::DataError;
+use segue_decode::{BeamSettings, Hypothesis};
+use segue_family::{Trained, Translates, Translation, Translator};
+use segue_kernels::TrainError;
+use segue_tokenizer::Tokenizer;
+
+use super::keys::TranslationConfig;
+use super::model::{Transformer, specs};
+use super::search::Search;
+
+/// Tokens that a translation may have more than its source (Vaswani et al. 2017, §6.1).
+const MORE_TOKENS: usize = 50;
+
+/// The capability.
+pub static TRANSLATES: Translates = Translates(|trained| {
+    let Some(config) = trained.config.get::<TranslationConfig>() else {
+        return Err(trained.is_not("a model that translates"));
+    };
+    let tokenizer = Tokenizer::load(&trained.path)?;
+    let model = Transformer::new(config, &trained.parameters(specs(config))?);
+    Ok(Box::new(SentenceTranslator { model, tokenizer }))
+});
+
+/// A model with the words that it reads and writes.
+struct SentenceTranslator {
+    model: Transformer,
+    tokenizer: Tokenizer,
+}
+
+impl SentenceTranslator {
+    /// Ids of a sentence, with its end.
+    fn encode(&self, sentence: &str) -> Result<Vec<i64>, TrainError> {
+        let mut ids = Vec::new();
+        self.tokenizer.encode(sentence, &mut ids);
+        let config = self.model.config();
+        let (length, most) = (ids.len() + 1, config.max_position_embeddings);
+        if length > most {
+            let why = format!("it has {length} tokens, and the model reads {most}\nhint: divide it into sentences");
+            return Err(DataError::Usage(why).into());
+        }
+        Ok(ids.into_iter().map(i64::from).chain([config.eos_token_id as i64]).collect())
+    }
+
+    fn pieces(&self, ids: &[i64]) -> Vec<String> {
+        ids.iter().map(|id| self.tokenizer.token(*id as u32).unwrap_or_default()).collect()
+    }
+
+    fn translation(&self, source: &[i64], found: Hypothesis) -> Translation {
+        let strongest = |row: &Vec<f32>| {
+            let places = row.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1).then(b.0.cmp(&a.0)));
+            places.map_or(0, |(place, _)| place)
+        };
+        let aligned = !found.alignments.is_empty();
+        let pieces = |ids: &[i64]| if aligned { self.pieces(ids) } else { Vec::new() };
+        Translation {
+            text: self.tokenizer.decode_signed(&found.tokens),
+            log_prob: found.log_prob,
+            score: found.score,
+            pieces: [pieces(source), pieces(&found.tokens)],
+            alignments: found.alignments.iter().map(strongest).collect(),
+        }
+    }
+}
+
+impl Translator for SentenceTranslator {
+    /// Each sentence by itself: a product rounds otherwise for other rows, and a translation hangs on no other sentence.
+    fn translate(&self, sentence: &str, search: &BeamSettings) -> Result<Vec<Translation>, TrainError> {
+        let source = self.encode(sentence)?;
+        if source.len() == 1 {
+            return Ok(Vec::new());
+        }
+        let search = Search { beam: *search, more_tokens: MORE_TOKENS };
+        let found = search.translate(&self.model, std::slice::from_ref(&source)).pop().unwrap_or_default();
+        Ok(found.into_iter().map(|found| self.translation(&source, found)).collect())
+    }
+}
