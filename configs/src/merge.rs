@@ -357,9 +357,9 @@ impl Layers {
             range::check(&format!("schedule.{network}"), &own.schedule)?;
         }
         config.check()?;
-        self.refuse_idle(&config)?;
+        self.refuse_idle(config.idle(), &config.to_json())?;
         if given {
-            self.take_unread_back(&config);
+            self.take_unread_back(config.idle_of_families());
             config = self.read()?;
         }
         config.fit_positions();

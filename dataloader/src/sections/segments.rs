@@ -212,7 +212,7 @@ impl OwnSection for SegmentConfig {
     const NAME: &'static str = "train";
     const TITLE: &'static str = "segments";
 
-    fn check(&self, config: &Config) -> Result<(), ConfigError> {
+    fn check_run(&self, config: &Config) -> Result<(), ConfigError> {
         let order = config.own::<DataConfig>().order;
         self.check_order(order)?;
         self.check_lengths(order)?;

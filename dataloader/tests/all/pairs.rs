@@ -23,7 +23,8 @@ use segue_tokenizer::{Tokenizer, TokenizerKind, TrainOptions};
 
 /// Lanes as a configuration says.
 fn open_lanes(config: &Config, corpora: &[Corpus], split: Split) -> Result<PairLanes, DataError> {
-    PairLanes::open(PairOptions::of(config)?, &config.own::<DataConfig>().weights, corpora, split)
+    let options = PairOptions::of(&config.train, &config.model, &config.own)?;
+    PairLanes::open(options, &config.own::<DataConfig>().weights, corpora, split)
 }
 
 /// A corpus of sub-word pieces with everything that the naive way needs of it.
@@ -138,7 +139,7 @@ fn naive_row(
     segments.push(2);
     let mut draws = Draws::new(config.train.seed, Purpose::Spans, &key);
     let words = config.own::<PairsConfig>().spans == SpanKind::Words;
-    let goal = targets_per_lane(config);
+    let goal = targets_per_lane(&config.own);
     let mut chosen =
         naive::spans(&inputs[..reused], reversed, words, goal - goal / 2, begins_word, &mut draws);
     chosen.extend(naive::spans(&inputs[reused..], reversed, words, goal / 2, begins_word, &mut draws));
@@ -155,7 +156,7 @@ fn segment_reused(config: &Config) -> usize {
 fn compare(config: &Config, lanes: &PairLanes, at: u64) {
     let count = config.train.lanes;
     let (batch, segment, targets) =
-        (step(lanes, count, at), config.own::<SegmentConfig>().segment, targets_per_lane(config));
+        (step(lanes, count, at), config.own::<SegmentConfig>().segment, targets_per_lane(&config.own));
     let half = config.train.micro_batch / 2;
     for lane in 0..count {
         let in_micro = lane % config.train.micro_batch;

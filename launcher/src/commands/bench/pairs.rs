@@ -34,7 +34,7 @@ pub fn run(args: &PairsArgs, out: &Output) -> Result<Value, Failure> {
     let config = configure(args)?;
     let corpora = args.corpus.iter().map(|dir| Corpus::open(dir)).collect::<Result<Vec<_>, _>>()?;
     let lanes = PairLanes::open(
-        PairOptions::of(&config)?,
+        PairOptions::of(&config.train, &config.model, &config.own)?,
         &config.own::<DataConfig>().weights,
         &corpora,
         Split::Train,

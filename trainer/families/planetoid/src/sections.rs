@@ -5,7 +5,7 @@ use std::path::Path;
 use schemars::JsonSchema;
 use segue_configs::model::{no_effect, out_of_range};
 use segue_configs::range::Range;
-use segue_configs::{Config, ConfigError, OwnSection};
+use segue_configs::{ConfigError, OwnSection};
 use segue_data_error::DataError;
 use segue_graph::{NodeData, OpenOptions, Setting, Split};
 use serde::{Deserialize, Serialize};
@@ -63,7 +63,7 @@ impl OwnSection for DataConfig {
     const NAME: &'static str = "data";
     const TITLE: &'static str = "graph";
 
-    fn check(&self, _: &Config) -> Result<(), ConfigError> {
+    fn check(&self) -> Result<(), ConfigError> {
         let usual = Self::default();
         for (key, value, usual) in [
             ("data.split_per_class", self.split_per_class, usual.split_per_class),
@@ -156,6 +156,7 @@ impl OwnSection for NodesEvalConfig {
 
 #[cfg(test)]
 mod tests {
+    use segue_configs::Config;
     use segue_testing::models;
 
     use super::super::config::PlanetoidConfig;

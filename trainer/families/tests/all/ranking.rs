@@ -108,7 +108,8 @@ fn config(run: &Path, data: &Path, model: &str, extra: &[&str]) -> Config {
 }
 
 fn open(config: &Config) -> TaskData {
-    TaskData::open(config, &tokenizer(), TaskSplits { train: true, dev: true, test: true }).unwrap()
+    let splits = TaskSplits { train: true, dev: true, test: true };
+    TaskData::open(&config.task.name, &config.own, config.train.seed, &tokenizer(), splits).unwrap()
 }
 
 fn train(config: &Config, data: &TaskData, comm: &dyn Communicator) {

@@ -225,7 +225,7 @@ fn rows_of_table_2_19_change_what_they_say_and_nothing_else() {
                 own.iter().filter(|pair| !full.contains(pair)).map(|(key, _)| key.as_str()).collect();
             assert_eq!(differing, expected, "{name}: {}", cell.label);
             assert_eq!(
-                segue_dataloader::sections::targets_per_lane(&sweep.config_of(cell, 1).unwrap()),
+                segue_dataloader::sections::targets_per_lane(&sweep.config_of(cell, 1).unwrap().own),
                 targets,
                 "{name}: {}",
                 cell.label
