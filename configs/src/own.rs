@@ -215,11 +215,6 @@ impl OwnSections {
 }
 
 impl Config {
-    /// A section that the family owns; at its defaults where it has none of that type.
-    pub fn own<T: OwnSection>(&self) -> Cow<'_, T> {
-        self.own.get()
-    }
-
     /// Changes a section where the family owns one of that type.
     pub fn change<T: OwnSection>(&mut self, change: impl FnOnce(&mut T)) {
         if let Some(section) = self.own.0.iter_mut().find_map(|section| section.as_any_mut().downcast_mut()) {

@@ -246,7 +246,8 @@ impl<'a> Reporter<'a> {
         }
         if let Some(nats) = sum.adversarial {
             row["adversarial_loss"] = json!(nats / sum.targets);
-            let scale = self.config.own::<AdversarialConfig>().scale_at(step, self.config.schedule_steps());
+            let scale =
+                self.config.own.get::<AdversarialConfig>().scale_at(step, self.config.schedule_steps());
             row["adversarial_scale"] = json!(scale);
         }
         if let Some(name) = source {

@@ -142,11 +142,11 @@ impl OwnSection for PairsConfig {
 
     fn check_run(&self, config: &Config) -> Result<(), ConfigError> {
         // Left-to-right training reads none, which its model says.
-        let is_lm = config.own::<ObjectiveConfig>().kind == ObjectiveKind::Lm;
-        if is_lm || !config.own::<DataConfig>().order.in_pairs() {
+        let is_lm = config.own.get::<ObjectiveConfig>().kind == ObjectiveKind::Lm;
+        if is_lm || !config.own.get::<DataConfig>().order.in_pairs() {
             return Ok(());
         }
-        let segment = config.own::<SegmentConfig>().segment;
+        let segment = config.own.get::<SegmentConfig>().segment;
         let reuse_len = config.model.reuse_len().unwrap_or(0);
         self.check_sequences(segment, reuse_len, config.train.micro_batch)
     }

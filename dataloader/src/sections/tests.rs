@@ -140,7 +140,7 @@ fn a_growing_batch_has_segments_of_one_length() {
 fn the_longest_segment_is_the_limit_or_what_no_draw_exceeds() {
     let longest = |keys: &[&str]| {
         let config = load(&[&["train.segment=70"], keys].concat()).unwrap();
-        let segments = config.own::<SegmentConfig>();
+        let segments = config.own.get::<SegmentConfig>();
         segments.longest()
     };
     assert_eq!(longest(&[]), 70);

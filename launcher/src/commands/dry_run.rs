@@ -23,7 +23,7 @@ pub fn run(mut config: Config, ranks: usize, out: &Output) -> Result<Value, Fail
 /// Prints the cost of a run on tasks on `ranks` ranks: what a pass takes, and the same.
 pub fn of_task(run: &TaskRun, ranks: usize, out: &Output) -> Result<Value, Failure> {
     let TaskRun { config, tasks, .. } = run;
-    let (train, task) = (&config.train, &*config.own());
+    let (train, task) = (&config.train, &*config.own.get());
     let pass = Pass::first(train, task, tasks)?;
     let work = segue_task::work(&config.model, task, train.recompute, tasks, &pass)?;
     let cost = Cost::new(config, &work, ranks)?;

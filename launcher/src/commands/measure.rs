@@ -22,7 +22,7 @@ impl Inputs {
     /// Those of the runs of a configuration: of a task, its files and the model it begins with.
     pub fn of(mut config: Config) -> Result<Self, Failure> {
         if config.task.name.is_empty() {
-            refuse_nameless_task(&config.task, &config.own())?;
+            refuse_nameless_task(&config.task, &config.own.get())?;
             let fingerprint = (segue_family::of(&config.model).open)(&mut config)?.data();
             return Ok(Self { fingerprint, measure: Measure::Loss });
         }

@@ -59,7 +59,7 @@ pub fn run(args: PretrainArgs, json: bool, comm: &dyn Communicator, out: &Output
         return dry_run::run(loaded.config, args.ranks.unwrap_or(comm.world_size()), out);
     }
     let mut config = loaded.config;
-    check_pretraining(&config.task, &config.own())?;
+    check_pretraining(&config.task, &config.own.get())?;
     check_set(&[
         ("run.dir", config.run.dir.is_empty(), "run.dir=FOLDER"),
         ("data.corpus", lacks_corpus(&config.to_json()), "data.corpus=FOLDER"),

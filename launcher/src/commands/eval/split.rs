@@ -79,7 +79,7 @@ pub struct AttentionArgs {
 impl AttentionArgs {
     /// What the model of `folder`, which was opened as `named`, sees of what came before.
     pub fn of(&self, folder: &ModelFolder, named: &Path) -> Result<TextEvalConfig, Failure> {
-        self.over(folder, &folder.training_config(named, &[])?.own())
+        self.over(folder, &folder.training_config(named, &[])?.own.get())
     }
 
     /// What the command says, else the run.
@@ -127,7 +127,7 @@ impl SplitArgs {
             return Err(usage("--lines is for recurrent models\nhint: evaluate without it"));
         }
         let mut config = folder.training_config(named, &self.all_overrides())?;
-        let seen = self.attention.over(folder, &config.own())?;
+        let seen = self.attention.over(folder, &config.own.get())?;
         config.change(|eval: &mut TextEvalConfig| {
             eval.mem_len = seen.mem_len;
             eval.clamp_len = seen.clamp_len;

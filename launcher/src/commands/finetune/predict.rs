@@ -49,7 +49,7 @@ pub fn run(
             config.task.name
         ));
     }
-    let labels = config.own::<TaskConfig>().labels.len();
+    let labels = config.own.get::<TaskConfig>().labels.len();
     if labels == 0 {
         config.change(|task: &mut TaskConfig| task.labels = head.labels.clone());
     } else if labels != head.labels.len() {

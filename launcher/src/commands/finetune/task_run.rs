@@ -40,7 +40,7 @@ impl TaskRun {
     ) -> Result<Self, Failure> {
         check_set(&[
             ("train.init_from", config.train.init_from.is_empty(), "train.init_from=MODEL"),
-            ("task.data", config.own::<TaskConfig>().data.is_empty(), "task.data=FOLDER"),
+            ("task.data", config.own.get::<TaskConfig>().data.is_empty(), "task.data=FOLDER"),
         ])?;
         let folder = match folder {
             Some(folder) => folder,
@@ -81,14 +81,14 @@ impl TaskRun {
     /// Number of values that it trains, the model's and its heads'. `None` where its model encodes no sequences.
     pub fn parameters(&self) -> Option<u64> {
         encoders(&self.config.model).ok()?;
-        let task = self.config.own::<TaskConfig>();
+        let task = self.config.own.get::<TaskConfig>();
         let (_, trained) = TaskModel::specs_apart(&self.config.model, &heads(&task, &self.tasks), &task);
         Some(trained.iter().map(|spec| spec.numel() as u64).sum())
     }
 
     /// What runs of its kind are compared by. Refuses tasks of which nothing is scored.
     pub fn lead_metric(&self) -> Result<LeadMetric, Failure> {
-        let task = self.config.own::<TaskConfig>();
+        let task = self.config.own.get::<TaskConfig>();
         LeadMetric::of(&task, &self.tasks)?.ok_or_else(|| {
             let message =
                 format!("{} in {} has no split whose answers are known", self.config.task.name, task.data);

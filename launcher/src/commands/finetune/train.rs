@@ -124,7 +124,7 @@ impl Runs<'_> {
         let mut best = TaskFolder::open(&segue_families::MODELS, run)?;
         best.folder.passed_over.iter().for_each(|why| self.out.line(&format!("warning: skipped: {why}")));
         best.folder.compute = self.training.compute();
-        let task = config.own::<TaskConfig>();
+        let task = config.own.get::<TaskConfig>();
         let model = best.load(&task)?;
         if !self.job.tasks.iter().all(|data| data.dev.is_empty() && data.test.is_empty()) {
             self.out.line(&format!("scores of the model in {}:", best.folder.path.display()));

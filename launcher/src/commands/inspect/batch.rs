@@ -77,7 +77,7 @@ pub fn run(args: &BatchArgs, out: &Output) -> Result<Value, Failure> {
         return task_batch::show(&run, args.step, args.lane, args.examples, out);
     }
     segue_language::language(&config.model)?;
-    let data = config.own::<DataConfig>();
+    let data = config.own.get::<DataConfig>();
     if data.corpus.is_empty() && data.corpora.is_empty() {
         let message = "data.corpus is not set\nhint: add data.corpus=FOLDER to the command or the recipe";
         return Err(Failure::new(BAD_CONFIG, message));
@@ -100,7 +100,13 @@ pub fn run(args: &BatchArgs, out: &Output) -> Result<Value, Failure> {
     let body = match &read.batch.pairs {
         Some(pairs) => {
             let sequence = Sequence::new(&read.batch, pairs, config.model.reuse_len(), tokenizer);
-            show_pairs(&sequence, config.own::<ObjectiveConfig>().kind, config.model.mem_len(), args, out)?
+            show_pairs(
+                &sequence,
+                config.own.get::<ObjectiveConfig>().kind,
+                config.model.mem_len(),
+                args,
+                out,
+            )?
         }
         None if args.svg.is_some() => {
             let message = "--svg draws the attention mask of sequences of pairs, and this lane reads a \
@@ -350,7 +356,7 @@ mod tests {
         let run = dir.path().to_str().unwrap();
         let corpus = |words: &[&str]| {
             let args = Line::parse_from([&["batch", "--run", run], words].concat()).args;
-            configuration(&args).unwrap().own::<DataConfig>().corpus.clone()
+            configuration(&args).unwrap().own.get::<DataConfig>().corpus.clone()
         };
         assert_eq!([corpus(&[]), corpus(&["data.corpus=new"])], ["old", "new"]);
         assert!(Line::try_parse_from(["batch", "--run", run, "--config", "tiny.toml"]).is_err());

@@ -201,7 +201,7 @@ impl Subject {
                 TaskRun::open(config, None, LEARNT_AND_SCORED, &|line| out.line(line))?;
             return Ok(Self { config, tasks });
         }
-        refuse_nameless_task(&config.task, &config.own())?;
+        refuse_nameless_task(&config.task, &config.own.get())?;
         (segue_family::of(&config.model).fit)(&mut config)?;
         Ok(Self { config, tasks: Vec::new() })
     }
@@ -220,7 +220,7 @@ impl Subject {
     }
 
     fn is_adapted(&self) -> bool {
-        !self.tasks.is_empty() && self.config.own::<TaskConfig>().adapter_rank > 0
+        !self.tasks.is_empty() && self.config.own.get::<TaskConfig>().adapter_rank > 0
     }
 
     /// What `config`, one like its own, trains.

@@ -65,7 +65,7 @@ pub fn all(sweep: &Sweep, output: &Path) -> Result<Vec<Job>, Failure> {
             let inputs = match known.entry((read_by(&config.to_json()), splits)) {
                 Entry::Occupied(known) => known.get().clone(),
                 Entry::Vacant(place) => {
-                    let text = config.own::<DataConfig>();
+                    let text = config.own.get::<DataConfig>();
                     let inputs = Inputs::of(config.clone())
                         .and_then(|inputs| check_splits(&text.corpus, &place.key().1).map(|()| inputs));
                     place.insert(inputs).clone()

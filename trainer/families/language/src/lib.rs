@@ -78,7 +78,7 @@ pub fn fit(config: &mut Config) -> Result<(), TrainError> {
     if config.model.vocab_size() > 0 {
         return Ok(config.model.fit_vocabulary(0, None)?);
     }
-    let data = config.own::<DataConfig>();
+    let data = config.own.get::<DataConfig>();
     if data.corpus.is_empty() && data.corpora.is_empty() {
         let why = "the recipe takes the vocabulary size from the corpus\nhint: add model.vocab_size=N or data.corpus=FOLDER";
         return Err(TrainError::Layout(why.into()));
@@ -116,7 +116,7 @@ impl Job for Sources {
     fn check_validation(&self, config: &Config) -> Result<(), TrainError> {
         let missing = || {
             let key =
-                if config.own::<DataConfig>().corpus.is_empty() { "data.corpora" } else { "data.corpus" };
+                if config.own.get::<DataConfig>().corpus.is_empty() { "data.corpora" } else { "data.corpus" };
             TrainError::Layout(format!(
                 "{key} has no validation split\nhint: build it with --valid or --split, or set data.valid to a corpus with one"
             ))

@@ -79,18 +79,18 @@ impl ModelSection for LstmConfig {
     }
 
     fn check_run(&self, config: &Config) -> Result<(), ConfigError> {
-        let (train, eval) = (config.own::<SegmentConfig>(), config.own::<TextEvalConfig>());
+        let (train, eval) = (config.own.get::<SegmentConfig>(), config.own.get::<TextEvalConfig>());
         let unread = "a recurrent model has read what comes again: its state cannot go back";
         let unseen = "a recurrent model has no attention, which this sets";
         let without = [
             (
-                config.own::<ObjectiveConfig>().kind != ObjectiveKind::Lm,
+                config.own.get::<ObjectiveConfig>().kind != ObjectiveKind::Lm,
                 "objective.kind",
                 "needs model.model_type = \"xlnet\"",
             ),
             (
                 !matches!(
-                    config.own::<DataConfig>().order,
+                    config.own.get::<DataConfig>().order,
                     DataOrder::Stream | DataOrder::Lines | DataOrder::Episodes
                 ),
                 "data.order",

@@ -241,7 +241,7 @@ impl ModelSection for PlanetoidConfig {
     }
 
     fn check_run(&self, config: &Config) -> Result<(), ConfigError> {
-        config.own::<TurnsConfig>().check_rounds(self.variant)?;
+        config.own.get::<TurnsConfig>().check_rounds(self.variant)?;
         // Labels that spread are put in place by steps of length 1.
         let plain = config.optim.kind == OptimKind::Sgd && config.optim.lr == 1.0;
         if self.variant.spreads() && !(plain && config.schedule.kind == ScheduleKind::Constant) {

@@ -193,7 +193,7 @@ mod tests {
         let before = load(&["model.batch=7", "model.split_seed=3", "model.recall_at=5"]).unwrap();
         let now = load(&["train.batch=7", "data.split_seed=3", "eval.recall_at=5"]).unwrap();
         assert_eq!(before, now);
-        assert_eq!(before.own::<TurnsConfig>().batch, 7);
+        assert_eq!(before.own.get::<TurnsConfig>().batch, 7);
         let place = tempfile::tempdir().unwrap();
         let recipe = place.path().join("both.toml");
         let text = "[model]\nmodel_type = \"planetoid\"\nbatch = 7\n[train]\nbatch = 9\n";

@@ -102,13 +102,13 @@ impl Job for Finetuning<'_> {
         on_event: &mut dyn FnMut(Event),
     ) -> Result<Outcome, TrainError> {
         let Self { tasks, folder, tokenizer, circumstances } = self;
-        check_training(&config.model, &config.own(), config.train.recompute, tasks)?;
-        let learner = TaskLearner::new(&config.train, &config.model, &config.own(), tasks, compute)?;
+        check_training(&config.model, &config.own.get(), config.train.recompute, tasks)?;
+        let learner = TaskLearner::new(&config.train, &config.model, &config.own.get(), tasks, compute)?;
         let pipeline = pipeline(&config.model, learner.model.heads(), tokenizer);
         // Ranked documents are laid out in their own way, and no other program reads such a folder.
         let laid_out = tasks.iter().any(|data| data.kind != Kind::Ranking);
         let for_others =
-            tokenizer.for_sequences(Some(config.own::<SegmentConfig>().segment)).filter(|_| laid_out);
+            tokenizer.for_sequences(Some(config.own.get::<SegmentConfig>().segment)).filter(|_| laid_out);
         let tokenizer = Arc::new(for_others.unwrap_or_else(|| (*tokenizer).clone()));
         let family = Examples { config, tasks, folder: *folder, tokenizer, pipeline, circumstances };
         train(config, family, learner, comm, stop, on_event)
@@ -250,14 +250,14 @@ impl<'a> Family for Examples<'a> {
     }
 
     fn reader(&self, place: Place<()>) -> Result<FamilyReader<Self>, TrainError> {
-        let order = example_order(&self.config.train, &self.config.own(), self.tasks, place.source)?;
+        let order = example_order(&self.config.train, &self.config.own.get(), self.tasks, place.source)?;
         let reader = ExampleReader { order, lanes: place.layout.lane_range() };
         Ok(Box::new(reader.map(|(batch, all)| Prepared { work: Some(all as f64), ..Prepared::of(batch) })))
     }
 
     fn begin(&self, learner: &TaskLearner<'a>, from: &Path) -> Result<Begun, TrainError> {
         match self.folder {
-            _ if self.config.own::<TaskConfig>().from_scratch => Ok(Begun::default()),
+            _ if self.config.own.get::<TaskConfig>().from_scratch => Ok(Begun::default()),
             // Whoever has opened it has told how it was found.
             Some(folder) => Ok(Begun { fresh: start_task_from(folder, &learner.model)?, ..Begun::default() }),
             None => {
@@ -289,11 +289,11 @@ impl<'a> Family for Examples<'a> {
         if scores.is_empty() {
             return Ok(None);
         }
-        Ok(Some(measures(&scores, &self.config.own::<TaskConfig>().metric)))
+        Ok(Some(measures(&scores, &self.config.own.get::<TaskConfig>().metric)))
     }
 
     fn keeps_best(&self) -> Option<KeepBest> {
-        let task = self.config.own::<TaskConfig>();
+        let task = self.config.own.get::<TaskConfig>();
         Some(KeepBest { patience: task.patience, min_delta: task.min_delta })
     }
 
@@ -307,7 +307,7 @@ impl<'a> Family for Examples<'a> {
     fn model_config(&self, learner: &TaskLearner<'a>) -> Value {
         let mut config = hugging_face_config(learner.model.config(), learner.model.heads());
         if learner.model.is_adapted() {
-            config[ADAPTER] = json!(Added::of(&self.config.own(), self.circumstances.base.name()));
+            config[ADAPTER] = json!(Added::of(&self.config.own.get(), self.circumstances.base.name()));
         }
         config
     }
@@ -412,7 +412,7 @@ pub fn evaluate_split(
     watch: &mut Watch,
 ) -> Result<SplitScores, TrainError> {
     let scores = answers(model, head, &split.examples, config.train.micro_batch, comm, watch)?;
-    let decided = decide(data, split, &scores, &config.own::<TaskConfig>());
+    let decided = decide(data, split, &scores, &config.own.get::<TaskConfig>());
     Ok(score(data, split, &scores, &decided))
 }
 

@@ -106,7 +106,7 @@ pub fn train(model: &LanguageModel, text: &TokenStream, steps: u64, lr: f64) {
 
 /// The same as a configuration has it, by any rule of Adam's kind; `made` hears of every step, from 1.
 pub fn train_by(config: &Config, model: &LanguageModel, text: &TokenStream, mut made: impl FnMut(u64)) {
-    let (lanes, segment) = (config.train.lanes as u64, config.own::<SegmentConfig>().segment);
+    let (lanes, segment) = (config.train.lanes as u64, config.own.get::<SegmentConfig>().segment);
     let parameters = NextToken::parameters(model);
     let mut optimizer = Adam::new(&config.optim, parameters);
     let schedule = Schedule::new(&config.schedule, config.peak_lr(), config.schedule_steps(), None);
