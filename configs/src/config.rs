@@ -33,7 +33,7 @@ macro_rules! sections {
             pub model: ModelConfig,
             $($(#[$later_doc])* pub $later: $later_section,)*
             /// What its family alone reads.
-            pub(crate) own: OwnSections,
+            pub own: OwnSections,
             /// `[optim.NAME]` and `[schedule.NAME]` of the networks of a run that has several: what of each section is another
             /// value for that network.
             pub(crate) networks: Networks,
@@ -213,9 +213,7 @@ impl Config {
 
     /// Gives tables of positions room, where the recipe leaves their size open.
     pub(crate) fn fit_positions(&mut self) {
-        let mut model = self.model.clone();
-        model.fit_positions(self);
-        self.model = model;
+        self.model.fit_positions(&self.own);
     }
 
     /// Checks what a run that trains the model asks of its family's sections and the others.

@@ -56,7 +56,8 @@ impl Config {
             self.idle_average(),
             self.idle_task(),
         ];
-        let mut all: Vec<Idle> = of_sections.into_iter().flatten().chain(self.model.idle(self)).collect();
+        let mut all: Vec<Idle> =
+            of_sections.into_iter().flatten().chain(self.model.idle(&self.own)).collect();
         for steps in all.iter_mut().filter(|idle| idle.key == "schedule.steps") {
             steps.by.extend(self.follows_by());
         }

@@ -31,6 +31,19 @@ impl TrainConfig {
         let stride = self.batch_stride(step) as u64;
         micro_step as u64 % stride == step % stride
     }
+
+    /// Micro-steps of the whole run, over all ranks.
+    pub fn micro_steps_of_run(&self) -> u64 {
+        let all = self.micro_steps() as u64;
+        let small = self.batch_warmup.min(self.steps);
+        let length = self.batch_warmup.checked_div(self.stages()).unwrap_or(0);
+        let of_stage = |stage: u64| {
+            let steps = small.saturating_sub(stage * length).min(length);
+            steps.saturating_mul(all / (self.batch_warmup_from >> stage) as u64)
+        };
+        let of_small = (0..self.stages()).map(of_stage).fold(0, u64::saturating_add);
+        (self.steps - small).saturating_mul(all).saturating_add(of_small)
+    }
 }
 
 impl Config {
@@ -45,19 +58,6 @@ impl Config {
         known.task.epochs = 0.0;
         known.check_large_batch()?;
         known.check_average()
-    }
-
-    /// Micro-steps of the whole run, over all ranks.
-    pub fn micro_steps_of_run(&self) -> u64 {
-        let (all, t) = (self.train.micro_steps() as u64, &self.train);
-        let small = t.batch_warmup.min(t.steps);
-        let length = t.batch_warmup.checked_div(t.stages()).unwrap_or(0);
-        let of_stage = |stage: u64| {
-            let steps = small.saturating_sub(stage * length).min(length);
-            steps.saturating_mul(all / (t.batch_warmup_from >> stage) as u64)
-        };
-        let of_small = (0..t.stages()).map(of_stage).fold(0, u64::saturating_add);
-        (t.steps - small).saturating_mul(all).saturating_add(of_small)
     }
 
     /// Peak learning rate: `optim.lr`, scaled to the number of lanes as `schedule.scale` says.
@@ -389,7 +389,7 @@ mod tests {
             }
             assert_eq!(turns, [turns[0]; 8]);
             let after = 8 * (config.train.steps - warmup);
-            assert_eq!(config.micro_steps_of_run(), turns.iter().sum::<u64>() + after);
+            assert_eq!(config.train.micro_steps_of_run(), turns.iter().sum::<u64>() + after);
         }
     }
 
@@ -399,11 +399,11 @@ mod tests {
         {
             let steps = format!("train.steps={steps}");
             let keys = [&WARMUP[..], &[steps.as_str()]].concat();
-            assert_eq!(load(&keys).unwrap().micro_steps_of_run(), count, "{steps}");
+            assert_eq!(load(&keys).unwrap().train.micro_steps_of_run(), count, "{steps}");
         }
         let longest =
             ["train.steps=1099511627776", "train.batch_warmup=1099511627776", "train.batch_warmup_from=2"];
-        assert_eq!(load(&longest).unwrap().micro_steps_of_run(), 1 << 40);
+        assert_eq!(load(&longest).unwrap().train.micro_steps_of_run(), 1 << 40);
     }
 
     #[test]

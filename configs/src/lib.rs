@@ -56,7 +56,7 @@ pub use machine::{
 pub use merge::Loaded;
 pub use model::{MemoryStart, ModelConfig, ModelSection, ModelType, Models};
 pub use optim::{LayerDecay, OptimConfig, OptimKind};
-pub use own::{OwnSection, SectionType};
+pub use own::{OwnSection, OwnSections, SectionType};
 pub use precision::{LossScaleConfig, LossScaleKind};
 pub use products::{Precision, Products};
 pub use published::PublishedConfig;

@@ -357,9 +357,9 @@ impl Layers {
             range::check(&format!("schedule.{network}"), &own.schedule)?;
         }
         config.check()?;
-        self.refuse_idle(&config)?;
+        self.refuse_idle(config.idle(), &config.to_json())?;
         if given {
-            self.take_unread_back(&config);
+            self.take_unread_back(config.idle_of_families());
             config = self.read()?;
         }
         config.fit_positions();
@@ -455,7 +455,7 @@ mod tests {
     fn later_layers_win_and_origins_are_kept() {
         let dir = tempfile_with("[train]\nlanes = 16\nsegment = 64\n");
         let loaded = MODELS.load(Some(&dir), &overrides(&["train.lanes=4"])).unwrap();
-        assert_eq!((loaded.config.train.lanes, loaded.config.own::<Segments>().segment), (4, 64));
+        assert_eq!((loaded.config.train.lanes, loaded.config.own.get::<Segments>().segment), (4, 64));
         assert!(loaded.origins["train.lanes"].contains("override"));
         assert!(loaded.render().contains("steps = 1000  # default"));
         std::fs::remove_file(dir).unwrap();
@@ -478,13 +478,13 @@ mod tests {
         let config =
             MODELS.from_json_with(&json, "the test", &overrides(&["eval.every=6", "data.corpus=7"])).unwrap();
         assert_eq!((config.train.lanes, config.eval.every), (4, 6));
-        assert_eq!(config.own::<Data>().corpus, "7");
+        assert_eq!(config.own.get::<Data>().corpus, "7");
         assert!(MODELS.from_json_with(&json, "the test", &overrides(&["eval.ever=6"])).is_err());
         let part = serde_json::json!({"model": {"model_type": "paired", "mem_len": 9}});
         let config = MODELS.from_json_with(&part, "the test", &[]).unwrap();
         assert_eq!(config.model.mem_len(), 9);
         assert_eq!(
-            (&config.to_json()["data"]["order"], config.own::<Segments>().segment),
+            (&config.to_json()["data"]["order"], config.own.get::<Segments>().segment),
             (&json!("pairs"), 512)
         );
     }
@@ -494,7 +494,7 @@ mod tests {
         let loaded = MODELS.load(None, &overrides(&["run.dir=runs/a b", "data.corpus=\"x\""])).unwrap();
         assert_eq!(MODELS.load(None, &overrides(&["run.dir=2026"])).unwrap().config.run.dir, "2026");
         assert_eq!(
-            (loaded.config.run.dir.as_str(), loaded.config.own::<Data>().corpus.as_str()),
+            (loaded.config.run.dir.as_str(), loaded.config.own.get::<Data>().corpus.as_str()),
             ("runs/a b", "x")
         );
     }

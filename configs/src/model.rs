@@ -14,7 +14,7 @@ use crate::keys::{pointer, text_of};
 use crate::own::SectionType;
 use crate::range::{Range, schema_of};
 pub use crate::refusal::{no_effect, out_of_range};
-use crate::{Config, ConfigError, DeviceKind, Idle};
+use crate::{Config, ConfigError, DeviceKind, Idle, OwnSections};
 
 /// Bounds that keep products of sizes far inside 64 bits, whatever a file says.
 const MAX_WIDTH: usize = 1 << 24;
@@ -62,6 +62,9 @@ pub trait ModelSection:
     /// Networks that may have an `[optim.NAME]` and a `[schedule.NAME]` of their own; none where there is one network.
     const NETWORKS: &'static [&'static str] = &[];
 
+    /// Whether it trains on a card too. One that does not refuses `train.device = "cuda"`.
+    const TRAINS_ON_CARDS: bool = true;
+
     /// Sections that the family owns, beside this one.
     const SECTIONS: &'static [SectionType] = &[];
 
@@ -80,13 +83,22 @@ pub trait ModelSection:
     /// Checks every range that does not need the vocabulary.
     fn check(&self) -> Result<(), ConfigError>;
 
-    /// Checks what a run that trains the model asks of the other sections.
-    fn check_run(&self, config: &Config) -> Result<(), ConfigError>;
+    /// Checks what a run that trains the model asks of the sections that its family owns.
+    fn check_sections(&self, own: &OwnSections) -> Result<(), ConfigError> {
+        let _ = own;
+        Ok(())
+    }
 
-    /// Keys that the model leaves without effect as they are, whether they are given or not: its own, and those of a run `config`
-    /// that trains it.
-    fn idle(&self, config: &Config) -> Vec<Idle> {
+    /// Checks what such a run asks of all sections, after [`ModelSection::check_sections`].
+    fn check_run(&self, config: &Config) -> Result<(), ConfigError> {
         let _ = config;
+        Ok(())
+    }
+
+    /// Keys that the model leaves without effect as they are, whether they are given or not: its own, and those of a run
+    /// that trains it with the sections `own`.
+    fn idle(&self, own: &OwnSections) -> Vec<Idle> {
+        let _ = own;
         Vec::new()
     }
 
@@ -118,14 +130,14 @@ pub trait ModelSection:
     }
 
     /// Targets of a lane in a step of pre-training, about.
-    fn targets_per_lane(&self, config: &Config) -> usize {
-        let _ = config;
+    fn targets_per_lane(&self, own: &OwnSections) -> usize {
+        let _ = own;
         1
     }
 
     /// Gives tables of positions the room that a run needs, where the recipe leaves their size open.
-    fn fit_positions(&mut self, config: &Config) {
-        let _ = config;
+    fn fit_positions(&mut self, own: &OwnSections) {
+        let _ = own;
     }
 
     /// What Hugging Face means by the keys that its `config.json` leaves out or sets to null.
@@ -149,11 +161,11 @@ trait Section: Debug + Send + Sync {
     fn set_vocabulary(&mut self, size: usize, eos: Option<u32>) -> Result<(), ConfigError>;
     fn mem_len(&self) -> usize;
     fn reuse_len(&self) -> Option<usize>;
-    fn targets_per_lane(&self, config: &Config) -> usize;
-    fn fit_positions(&mut self, config: &Config);
+    fn targets_per_lane(&self, own: &OwnSections) -> usize;
+    fn fit_positions(&mut self, own: &OwnSections);
     fn check(&self) -> Result<(), ConfigError>;
     fn check_run(&self, config: &Config) -> Result<(), ConfigError>;
-    fn idle(&self, config: &Config) -> Vec<Idle>;
+    fn idle(&self, own: &OwnSections) -> Vec<Idle>;
     fn to_json(&self) -> Value;
     fn copied(&self) -> Box<dyn Section>;
     fn equals(&self, other: &dyn Section) -> bool;
@@ -183,20 +195,25 @@ impl<T: ModelSection> Section for T {
     fn reuse_len(&self) -> Option<usize> {
         ModelSection::reuse_len(self)
     }
-    fn targets_per_lane(&self, config: &Config) -> usize {
-        ModelSection::targets_per_lane(self, config)
+    fn targets_per_lane(&self, own: &OwnSections) -> usize {
+        ModelSection::targets_per_lane(self, own)
     }
-    fn fit_positions(&mut self, config: &Config) {
-        ModelSection::fit_positions(self, config);
+    fn fit_positions(&mut self, own: &OwnSections) {
+        ModelSection::fit_positions(self, own);
     }
     fn check(&self) -> Result<(), ConfigError> {
         ModelSection::check(self)
     }
     fn check_run(&self, config: &Config) -> Result<(), ConfigError> {
+        if !T::TRAINS_ON_CARDS && config.train.device == DeviceKind::Cuda {
+            let why = "this model trains on the processor\nhint: leave train.device out";
+            return Err(refused(config, "train.device", why));
+        }
+        self.check_sections(&config.own)?;
         ModelSection::check_run(self, config)
     }
-    fn idle(&self, config: &Config) -> Vec<Idle> {
-        ModelSection::idle(self, config)
+    fn idle(&self, own: &OwnSections) -> Vec<Idle> {
+        ModelSection::idle(self, own)
     }
     fn to_json(&self) -> Value {
         serde_json::to_value(self).unwrap_or_default()
@@ -279,8 +296,8 @@ impl ModelConfig {
     }
 
     /// Targets of a lane in a step of pre-training, about.
-    pub(crate) fn targets_per_lane(&self, config: &Config) -> usize {
-        self.0.targets_per_lane(config)
+    pub(crate) fn targets_per_lane(&self, own: &OwnSections) -> usize {
+        self.0.targets_per_lane(own)
     }
 
     /// Takes the corpus' vocabulary where the recipe leaves it open (`vocab_size = 0`), and refuses a
@@ -335,8 +352,8 @@ impl ModelConfig {
     }
 
     /// Gives tables of positions the room that a run needs, where the recipe leaves their size open.
-    pub(crate) fn fit_positions(&mut self, config: &Config) {
-        self.0.fit_positions(config);
+    pub(crate) fn fit_positions(&mut self, own: &OwnSections) {
+        self.0.fit_positions(own);
     }
 
     /// Checks every range that does not need the vocabulary.
@@ -345,8 +362,8 @@ impl ModelConfig {
     }
 
     /// Keys without effect.
-    pub(crate) fn idle(&self, config: &Config) -> Vec<Idle> {
-        self.0.idle(config)
+    pub(crate) fn idle(&self, own: &OwnSections) -> Vec<Idle> {
+        self.0.idle(own)
     }
 
     /// Checks what a run asks of the other sections.
@@ -535,17 +552,10 @@ pub enum MemoryStart {
 
 /// [`out_of_range`] of a key of `config`, with the value that it has there.
 pub fn refused(config: &Config, key: &'static str, why: &str) -> ConfigError {
-    let value = config.to_json();
-    out_of_range(key, text_of(value.pointer(&pointer(key)).unwrap_or(&Value::Null)), why)
+    refused_in(&config.to_json(), key, why)
 }
 
-impl Config {
-    /// Refuses a card. `what` says what is done on the processor alone, such as `this model trains`.
-    pub fn check_on_processor(&self, what: &str) -> Result<(), ConfigError> {
-        if self.train.device == DeviceKind::Cuda {
-            let why = format!("{what} on the processor\nhint: leave train.device out");
-            return Err(refused(self, "train.device", &why));
-        }
-        Ok(())
-    }
+/// The same of a key of these sections, by their names.
+pub(crate) fn refused_in(sections: &Value, key: &'static str, why: &str) -> ConfigError {
+    out_of_range(key, text_of(sections.pointer(&pointer(key)).unwrap_or(&Value::Null)), why)
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::idle::Overlooked;
 use crate::range::Range;
 use crate::refusal::out_of_range;
-use crate::{Config, ConfigError, Shard};
+use crate::{Config, ConfigError, LogConfig, Shard, TrainConfig};
 
 /// The update rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -145,7 +145,7 @@ impl OptimConfig {
     }
 
     /// Refuses what the rule would not look at, or cannot do without.
-    fn check(&self, config: &Config) -> Result<(), ConfigError> {
+    fn check(&self, train: &TrainConfig, log: &LogConfig) -> Result<(), ConfigError> {
         let is_radam = self.kind == OptimKind::Radam;
         if is_radam && !self.bias_correction {
             let why = "optim.kind = \"radam\" is about the bias of moments; must be true";
@@ -153,10 +153,10 @@ impl OptimConfig {
         }
         let refuse = |why| Err(out_of_range("optim.l2", self.l2, why));
         match self.l2 > 0.0 {
-            true if config.train.shard == Shard::Gradients => {
+            true if train.shard == Shard::Gradients => {
                 refuse("needs gradients that a rank has whole: train.shard")
             }
-            true if config.log.noise_scale_every > 0 => {
+            true if log.noise_scale_every > 0 => {
                 refuse("hides the noise that log.noise_scale_every is to measure")
             }
             _ => Ok(()),
@@ -170,8 +170,9 @@ impl Config {
     }
 
     pub(crate) fn check_optim(&self) -> Result<(), ConfigError> {
-        self.optim.check(self)?;
-        self.networks_of("optim").try_for_each(|network| self.of_network(network).optim.check(self))
+        let check = |optim: &OptimConfig| optim.check(&self.train, &self.log);
+        check(&self.optim)?;
+        self.networks_of("optim").try_for_each(|network| check(&self.of_network(network).optim))
     }
 }
 

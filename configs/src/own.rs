@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use crate::model::WrongValue;
+use crate::model::{WrongValue, refused_in};
 use crate::range::{check_by, schema_of};
 use crate::{Config, ConfigError, Idle};
 
@@ -25,15 +25,19 @@ pub trait OwnSection:
     /// What tells it from others of its name in the reference; empty for the usual one.
     const TITLE: &'static str = "";
 
-    /// Checks what it asks of the other sections of a run that trains the model. Ranges hold already.
-    fn check(&self, config: &Config) -> Result<(), ConfigError> {
+    /// Checks what its keys ask of each other in a run that trains the model. Ranges hold already.
+    fn check(&self) -> Result<(), ConfigError> {
+        Ok(())
+    }
+
+    /// Checks what it asks of the other sections of such a run, after [`OwnSection::check`].
+    fn check_run(&self, config: &Config) -> Result<(), ConfigError> {
         let _ = config;
         Ok(())
     }
 
-    /// Keys without effect beside the others, whether they are given or not.
-    fn idle(&self, config: &Config) -> Vec<Idle> {
-        let _ = config;
+    /// Its keys without effect beside its others, whether they are given or not.
+    fn idle(&self) -> Vec<Idle> {
         Vec::new()
     }
 
@@ -47,9 +51,10 @@ pub trait OwnSection:
 trait AnySection: Debug + Send + Sync {
     fn name(&self) -> &'static str;
     fn has(&self, key: &str) -> bool;
-    fn check(&self, config: &Config) -> Result<(), ConfigError>;
+    fn check(&self) -> Result<(), ConfigError>;
+    fn check_run(&self, config: &Config) -> Result<(), ConfigError>;
     fn check_ranges(&self) -> Result<(), ConfigError>;
-    fn idle(&self, config: &Config) -> Vec<Idle>;
+    fn idle(&self) -> Vec<Idle>;
     fn follows_schedule(&self) -> bool;
     fn fields(&self) -> Map<String, Value>;
     fn copied(&self) -> Box<dyn AnySection>;
@@ -65,14 +70,17 @@ impl<T: OwnSection> AnySection for T {
     fn has(&self, key: &str) -> bool {
         schema_of::<T>()["properties"].get(key).is_some()
     }
-    fn check(&self, config: &Config) -> Result<(), ConfigError> {
-        OwnSection::check(self, config)
+    fn check(&self) -> Result<(), ConfigError> {
+        OwnSection::check(self)
+    }
+    fn check_run(&self, config: &Config) -> Result<(), ConfigError> {
+        OwnSection::check_run(self, config)
     }
     fn check_ranges(&self) -> Result<(), ConfigError> {
         check_by(schema_of::<T>(), T::NAME, self)
     }
-    fn idle(&self, config: &Config) -> Vec<Idle> {
-        OwnSection::idle(self, config)
+    fn idle(&self) -> Vec<Idle> {
+        OwnSection::idle(self)
     }
     fn follows_schedule(&self) -> bool {
         OwnSection::follows_schedule(self)
@@ -133,9 +141,9 @@ impl SectionType {
     }
 }
 
-/// The own sections of a family.
+/// The sections that the family of a run owns.
 #[derive(Debug)]
-pub(crate) struct OwnSections(Vec<Box<dyn AnySection>>);
+pub struct OwnSections(Vec<Box<dyn AnySection>>);
 
 impl Clone for OwnSections {
     fn clone(&self) -> Self {
@@ -150,6 +158,24 @@ impl PartialEq for OwnSections {
 }
 
 impl OwnSections {
+    /// The section of this type; at its defaults where the family owns none.
+    pub fn get<T: OwnSection>(&self) -> Cow<'_, T> {
+        let found = self.0.iter().find_map(|section| section.as_any().downcast_ref());
+        found.map_or_else(|| Cow::Owned(T::default()), Cow::Borrowed)
+    }
+
+    /// All of them as one JSON object, section by section.
+    pub fn to_json(&self) -> Value {
+        let mut all = Map::new();
+        self.add_to(&mut all);
+        Value::Object(all)
+    }
+
+    /// [`out_of_range`](crate::out_of_range) of one of their keys, with the value that it has.
+    pub fn refused(&self, key: &'static str, why: &str) -> ConfigError {
+        refused_in(&self.to_json(), key, why)
+    }
+
     /// Each at its defaults.
     pub(crate) fn of_defaults(types: &[SectionType]) -> Self {
         Self(types.iter().map(|known| (known.default)()).collect())
@@ -189,12 +215,6 @@ impl OwnSections {
 }
 
 impl Config {
-    /// A section that the family owns; at its defaults where it has none of that type.
-    pub fn own<T: OwnSection>(&self) -> Cow<'_, T> {
-        let found = self.own.0.iter().find_map(|section| section.as_any().downcast_ref());
-        found.map_or_else(|| Cow::Owned(T::default()), Cow::Borrowed)
-    }
-
     /// Changes a section where the family owns one of that type.
     pub fn change<T: OwnSection>(&mut self, change: impl FnOnce(&mut T)) {
         if let Some(section) = self.own.0.iter_mut().find_map(|section| section.as_any_mut().downcast_mut()) {
@@ -220,10 +240,10 @@ impl Config {
     }
 
     pub(crate) fn check_own(&self) -> Result<(), ConfigError> {
-        self.own.0.iter().try_for_each(|section| section.check(self))
+        self.own.0.iter().try_for_each(|section| section.check().and_then(|()| section.check_run(self)))
     }
 
     pub(crate) fn idle_of_own(&self) -> Vec<Idle> {
-        self.own.0.iter().flat_map(|section| section.idle(self)).collect()
+        self.own.0.iter().flat_map(|section| section.idle()).collect()
     }
 }

@@ -57,19 +57,21 @@ impl Default for LossScaleConfig {
     }
 }
 
-impl Config {
-    /// Whether losses are scaled.
-    pub fn scales_loss(&self) -> bool {
-        match self.loss_scale.kind {
-            LossScaleKind::Auto => self.train.precision == Precision::Fp16,
+impl LossScaleConfig {
+    /// Whether losses of products in `precision` are scaled.
+    pub fn scales(&self, precision: Precision) -> bool {
+        match self.kind {
+            LossScaleKind::Auto => precision == Precision::Fp16,
             LossScaleKind::Dynamic => true,
             LossScaleKind::None => false,
         }
     }
+}
 
+impl Config {
     /// What a sum over the targets of a step is divided by before it is scaled: the largest power of two that is at most their number.
     pub fn loss_divisor(&self) -> f64 {
-        let per_lane = if self.task.name.is_empty() { self.model.targets_per_lane(self) } else { 1 };
+        let per_lane = if self.task.name.is_empty() { self.model.targets_per_lane(&self.own) } else { 1 };
         let targets = (self.train.lanes * per_lane).max(1);
         f64::from(targets.ilog2()).exp2()
     }
@@ -78,7 +80,7 @@ impl Config {
         let keys = ["init", "growth", "backoff", "interval", "floor"];
         let by = ["train.precision", "loss_scale.kind"];
         let why = "needs train.precision = \"fp16\" or loss_scale.kind = \"dynamic\"";
-        Idle::all(!self.scales_loss(), "loss_scale", &keys, &by, why)
+        Idle::all(!self.loss_scale.scales(self.train.precision), "loss_scale", &keys, &by, why)
     }
 
     pub(crate) fn check_precision(&self) -> Result<(), ConfigError> {
@@ -147,7 +149,10 @@ mod tests {
 
     #[test]
     fn the_loss_is_scaled_where_gradients_have_5_bits_of_exponent() {
-        let scales = |keys: &[&str]| load(keys).unwrap().scales_loss();
+        let scales = |keys: &[&str]| {
+            let config = load(keys).unwrap();
+            config.loss_scale.scales(config.train.precision)
+        };
         assert!(!scales(&[]) && !scales(&["train.precision=bf16"]) && scales(&["train.precision=fp16"]));
         assert!(!scales(&["train.precision=fp16", "loss_scale.kind=none"]));
         assert!(scales(&["loss_scale.kind=dynamic"]));

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::model::{ModelSection, ModelType, Models, check_heads, size, width};
-use crate::{Config, ConfigError, Fall, Idle, OwnSection, SectionType, range};
+use crate::{Config, ConfigError, Fall, Idle, OwnSection, OwnSections, SectionType, range};
 
 /// A model that reads streams, and one of two networks that reads pairs.
 pub static MODELS: LazyLock<Models> =
@@ -81,7 +81,7 @@ impl OwnSection for Noise {
     const NAME: &'static str = "noise";
     const FOLLOWS_BY: &'static [&'static str] = &["scale", "fall"];
 
-    fn idle(&self, _: &Config) -> Vec<Idle> {
+    fn idle(&self) -> Vec<Idle> {
         Idle::all(self.scale == 0.0, Self::NAME, &["fall"], &["noise.scale"], "needs noise.scale above 0")
     }
 
@@ -142,12 +142,8 @@ impl ModelSection for Plain {
         check_heads(self.d_model, self.n_head, 0)
     }
 
-    fn check_run(&self, _: &Config) -> Result<(), ConfigError> {
-        Ok(())
-    }
-
-    fn targets_per_lane(&self, config: &Config) -> usize {
-        config.own::<Segments>().segment
+    fn targets_per_lane(&self, own: &OwnSections) -> usize {
+        own.get::<Segments>().segment
     }
 
     fn vocab_size(&self) -> usize {
@@ -191,10 +187,6 @@ impl ModelSection for Paired {
 
     fn check(&self) -> Result<(), ConfigError> {
         range::check("model", self)
-    }
-
-    fn check_run(&self, _: &Config) -> Result<(), ConfigError> {
-        Ok(())
     }
 
     fn run_defaults(config: &mut Config) {

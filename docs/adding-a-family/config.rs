@@ -25,6 +25,7 @@ impl Default for SlopeConfig {
 impl ModelSection for SlopeConfig {
     const TYPE: &'static str = "slope";
     const TITLE: &'static str = "Slope";
+    const TRAINS_ON_CARDS: bool = false;
 
     fn family() -> &'static (dyn Any + Send + Sync) {
         &super::FAMILY
@@ -32,10 +33,6 @@ impl ModelSection for SlopeConfig {
 
     fn check(&self) -> Result<(), ConfigError> {
         range::check("model", self)
-    }
-
-    fn check_run(&self, config: &Config) -> Result<(), ConfigError> {
-        config.check_on_processor("this model trains")
     }
 
     fn run_defaults(config: &mut Config) {

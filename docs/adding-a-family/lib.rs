@@ -7,7 +7,7 @@ mod trained;
 use std::ops::Range;
 
 use segue_collectives::Communicator;
-use segue_configs::{Config, ModelType};
+use segue_configs::{Config, ModelConfig, ModelType};
 use segue_cost::{MicroStep, Role, Work};
 use segue_data_error::DataError;
 use segue_dataloader::Reader;
@@ -44,12 +44,12 @@ impl Job for Pairs {
         stop: &dyn Fn() -> bool,
         on_event: &mut dyn FnMut(Event),
     ) -> Result<Outcome, TrainError> {
-        segue_engine::train(config, Fit { config }, Slope::new(config), comm, stop, on_event)
+        segue_engine::train(config, Fit { config }, Slope::new(config.train.seed), comm, stop, on_event)
     }
 }
 
-fn truth(config: &Config) -> f64 {
-    own::<SlopeConfig>(&config.model).truth
+fn truth(model: &ModelConfig) -> f64 {
+    own::<SlopeConfig>(model).truth
 }
 
 fn work(config: &Config) -> Result<Work, TrainError> {
@@ -99,7 +99,7 @@ impl Family for Fit<'_> {
     }
 
     fn reader(&self, place: Place<()>) -> Result<FamilyReader<Self>, TrainError> {
-        let (truth, seed) = (truth(self.config), self.config.train.seed);
+        let (truth, seed) = (truth(&self.config.model), self.config.train.seed);
         let shape = [place.layout.micro_steps.len() as i64, place.layout.micro_batch as i64, 2];
         let reader = PairReader { truth, seed, lanes: place.layout.lane_range() };
         Ok(Box::new(reader.map(move |pairs| Prepared::of(Tensor::from_slice(&pairs).view(shape)))))
@@ -111,7 +111,7 @@ impl Family for Fit<'_> {
         _: &dyn Communicator,
         _: &mut Watch,
     ) -> Result<Option<Measures>, TrainError> {
-        let distance = (slope.value() - truth(self.config)).abs();
+        let distance = (slope.value() - truth(&self.config.model)).abs();
         Ok(Some(Measures {
             lead: distance,
             better: Better::Lower,

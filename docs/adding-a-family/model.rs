@@ -1,6 +1,5 @@
 //! What is learnt: y = w x, with the loss ½ Σ (w x − y)².
 
-use segue_configs::Config;
 use segue_engine::{Learner, Loss, Turn};
 use segue_kernels::noise::Noise;
 use segue_kernels::{Init, ParameterSpec, Parameters};
@@ -18,8 +17,8 @@ impl Slope {
     }
 
     /// With fresh weights.
-    pub fn new(config: &Config) -> Self {
-        Self { parameters: Parameters::initialise(Self::specs(), config.train.seed, Kind::Float) }
+    pub fn new(seed: u64) -> Self {
+        Self { parameters: Parameters::initialise(Self::specs(), seed, Kind::Float) }
     }
 
     /// With these weights.

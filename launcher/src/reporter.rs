@@ -163,12 +163,17 @@ impl<'a> Reporter<'a> {
         if self.rank != 0 {
             return Ok(());
         }
-        self.record = Some(Record::open(self.config, started.step, started.evaluated)?);
+        self.record = Some(self.open_record(started.step, started.evaluated)?);
         pulse::of_steps(started.steps);
         let bar = self.out.progress(started.steps, Unit::Steps, started.labels.doing);
         bar.resume_at(started.step);
         self.bar = Some(bar);
         Ok(())
+    }
+
+    fn open_record(&self, step: u64, evaluated: u64) -> Result<Record, Failure> {
+        let Config { run, log, .. } = self.config;
+        Record::open(Path::new(&run.dir), log, &self.config.to_json(), step, evaluated)
     }
 
     /// Rows of steps that are made again are taken back.
@@ -177,7 +182,7 @@ impl<'a> Reporter<'a> {
         tracing::warn!(rank = self.rank, to, "rolled back");
         self.recent = Interval::default();
         if self.record.take().is_some() {
-            self.record = Some(Record::open(self.config, to, evaluated)?);
+            self.record = Some(self.open_record(to, evaluated)?);
         }
         if let Some(bar) = &self.bar {
             bar.resume_at(to);
@@ -241,7 +246,8 @@ impl<'a> Reporter<'a> {
         }
         if let Some(nats) = sum.adversarial {
             row["adversarial_loss"] = json!(nats / sum.targets);
-            let scale = self.config.own::<AdversarialConfig>().scale_at(step, self.config.schedule_steps());
+            let scale =
+                self.config.own.get::<AdversarialConfig>().scale_at(step, self.config.schedule_steps());
             row["adversarial_scale"] = json!(scale);
         }
         if let Some(name) = source {

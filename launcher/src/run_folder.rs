@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use segue_configs::{Config, SinkKind};
+use segue_configs::{LogConfig, SinkKind};
 use segue_engine::checkpoint::CHECKPOINTS;
 use segue_kernels::TrainError;
 use segue_publish::{Claim, claim, make_own_folder, open_lock, read_regular_text};
@@ -184,24 +184,29 @@ pub struct Record {
 }
 
 impl Record {
-    /// Opens the files of a run that goes on after `step`, of whose steps `evaluated` is the last that was evaluated, and
-    /// writes its configuration down.
-    pub fn open(config: &Config, step: u64, evaluated: u64) -> Result<Self, Failure> {
-        let run = Path::new(&config.run.dir);
+    /// Opens the files of the run in the folder `run` that goes on after `step`, of whose steps `evaluated` is the last that was evaluated, and
+    /// writes down its `settings`, the whole configuration as JSON.
+    pub fn open(
+        run: &Path,
+        log: &LogConfig,
+        settings: &Value,
+        step: u64,
+        evaluated: u64,
+    ) -> Result<Self, Failure> {
         let done = run.join(DONE_FILE);
         remove(&done).map_err(|e| Failure::cannot_write(&done, &e, "run.dir"))?;
         let metrics = MetricsFile::open(run, step, evaluated).map_err(Failure::of_run)?;
-        let events = match config.log.tensorboard {
+        let events = match log.tensorboard {
             true => Some(
                 open_events(run, GoesOn { step, evaluated }, metrics.of_step()).map_err(Failure::of_run)?,
             ),
             false => None,
         };
-        let record = format!("{:#}\n", config.to_json());
+        let record = format!("{settings:#}\n");
         let path = run.join("config.json");
         segue_publish::write_file(&path, record.as_bytes())
             .map_err(|e| Failure::cannot_write(&path, &e.source, "run.dir"))?;
-        let (sinks, lost) = open_sinks(config, GoesOn { step, evaluated });
+        let (sinks, lost) = open_sinks(run, log, settings, GoesOn { step, evaluated });
         Ok(Self { run: run.into(), done, metrics, events, sinks, lost })
     }
 
@@ -321,26 +326,28 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-fn open_sinks(config: &Config, goes_on: GoesOn) -> (Vec<Box<dyn Sink>>, Vec<TrainError>) {
-    let run = Path::new(&config.run.dir);
+fn open_sinks(
+    run: &Path,
+    log: &LogConfig,
+    settings: &Value,
+    goes_on: GoesOn,
+) -> (Vec<Box<dyn Sink>>, Vec<TrainError>) {
     let own = run.join("mlruns");
-    let store =
-        Some(config.log.mlflow_dir.as_str()).filter(|dir| !dir.is_empty()).map_or(own.as_path(), Path::new);
-    let values = config.to_json();
+    let store = Some(log.mlflow_dir.as_str()).filter(|dir| !dir.is_empty()).map_or(own.as_path(), Path::new);
     let open = |kind: &SinkKind| -> Result<Box<dyn Sink>, TrainError> {
-        let experiment = &config.log.mlflow_experiment;
+        let experiment = &log.mlflow_experiment;
         Ok(match kind {
             SinkKind::Csv => Box::new(CsvFile::open(run, goes_on)?),
             SinkKind::Mlflow => {
-                let place = MlflowRun { store, experiment, run, config: &values };
+                let place = MlflowRun { store, experiment, run, config: settings };
                 Box::new(MlflowStore::open(&place, goes_on)?)
             }
         })
     };
     let (mut sinks, mut lost) = (Vec::new(), Vec::new());
-    for (place, kind) in config.log.sinks.iter().enumerate() {
+    for (place, kind) in log.sinks.iter().enumerate() {
         // Named twice, it is one: two would write into each other's file.
-        if config.log.sinks[..place].contains(kind) {
+        if log.sinks[..place].contains(kind) {
             continue;
         }
         match open(kind) {
@@ -355,7 +362,14 @@ fn open_sinks(config: &Config, goes_on: GoesOn) -> (Vec<Box<dyn Sink>>, Vec<Trai
 mod tests {
     use serde_json::json;
 
+    use segue_configs::Config;
+
     use super::*;
+
+    /// The record of a run of `config`.
+    fn open(config: &Config, step: u64, evaluated: u64) -> Record {
+        Record::open(config.run.dir.as_ref(), &config.log, &config.to_json(), step, evaluated).unwrap()
+    }
 
     #[test]
     fn a_run_that_goes_on_is_not_done() {
@@ -363,12 +377,12 @@ mod tests {
         let overrides = [format!("run.dir={}", dir.path().display()), "log.tensorboard=false".into()];
         let config = segue_families::MODELS.load(None, &overrides).unwrap().config;
         let done = dir.path().join(DONE_FILE);
-        let mut record = Record::open(&config, 0, 0).unwrap();
+        let mut record = open(&config, 0, 0);
         record.finish(false).unwrap();
         assert!(!done.exists());
         record.finish(true).unwrap();
         assert!(done.exists());
-        Record::open(&config, 4, 4).unwrap();
+        open(&config, 4, 4);
         assert!(!done.exists());
     }
 
@@ -389,9 +403,9 @@ mod tests {
         let config = segue_families::MODELS.load(None, &overrides).unwrap().config;
         let row =
             |attempt: u32, loss: f64| json!({ "kind": "eval", "step": 4, "attempt": attempt, "loss": loss });
-        let mut record = Record::open(&config, 0, 0).unwrap();
+        let mut record = open(&config, 0, 0);
         record.row(&row(1, 0.1 + 0.2)).unwrap();
-        let knows = |evaluated, row: &Value| Record::open(&config, 4, evaluated).unwrap().has(row);
+        let knows = |evaluated, row: &Value| open(&config, 4, evaluated).has(row);
         assert!(knows(4, &row(2, 0.1 + 0.2)));
         assert!(!knows(4, &row(2, 0.4)));
         assert!(!knows(4, &json!({ "kind": "eval", "step": 4, "attempt": 2 })));
@@ -412,11 +426,11 @@ mod tests {
         let mut expected = scalars.to_vec();
         expected.sort_by(|a, b| b.0.cmp(&a.0));
         assert_eq!(found, expected);
-        Record::open(&config, 0, 0).unwrap().row(&row).unwrap();
+        open(&config, 0, 0).row(&row).unwrap();
         // What TensorBoard does with such files is in `tests/reports.rs`.
         let told_again = |evaluated| {
             let before = fs::read_dir(dir.path().join("tensorboard")).unwrap().count();
-            Record::open(&config, 4, evaluated).unwrap();
+            open(&config, 4, evaluated);
             let files = fs::read_dir(dir.path().join("tensorboard")).unwrap().map(|e| e.unwrap().path());
             let newest = files.max_by_key(|path| (path.to_string_lossy().len(), path.clone())).unwrap();
             assert_eq!(fs::read_dir(dir.path().join("tensorboard")).unwrap().count(), before + 1);

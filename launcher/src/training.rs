@@ -8,7 +8,7 @@ use segue_cluster::{Preemption, host_identity};
 use segue_collectives::consensus::{hosts_of_ranks, ranks_beside};
 use segue_collectives::tree::meets_on_hosts;
 use segue_collectives::{Communicator, deadline};
-use segue_configs::{Config, counted};
+use segue_configs::{Config, RunConfig, TrainConfig, counted};
 use segue_engine::{EarlyEnd, Event, Outcome};
 use segue_families::missing_kernels;
 use segue_family::Job;
@@ -64,17 +64,17 @@ pub struct Place {
 }
 
 impl Place {
-    /// Finds it out, and sets up what the process keeps for as long as it computes by `config`. A collective call.
-    pub fn find(config: &Config, comm: &dyn Communicator) -> Result<Self, Failure> {
+    /// Finds it out, and sets up what the process keeps for as long as it computes for this run. A collective call.
+    pub fn find(run: &RunConfig, train: &TrainConfig, comm: &dyn Communicator) -> Result<Self, Failure> {
         // From here on ranks wait for each other, and one may wait for its data.
-        hang::of_run(Path::new(&config.run.dir), comm.rank());
-        deadline::set(Duration::from_secs(config.train.deadline));
+        hang::of_run(Path::new(&run.dir), comm.rank());
+        deadline::set(Duration::from_secs(train.deadline));
         // Hosts may have copies of their own.
         let hosts = hosts_of_ranks(comm, &host_identity())?;
         let ranks = ranks_beside(&hosts, comm.rank());
         let place = place_among(&ranks, comm.rank());
-        let compute = Compute::choose(config.train.device, place)?.allow_tf32(config.train.tf32);
-        libtorch::set_threads(config.train.threads);
+        let compute = Compute::choose(train.device, place)?.allow_tf32(train.tf32);
+        libtorch::set_threads(train.threads);
         Ok(Self { hosts, ranks, compute })
     }
 
@@ -137,7 +137,7 @@ impl<'a> Training<'a> {
             let what = format!("this computes on the processor: {why}");
             reporter.report(Event::Warning { what });
         }
-        if let Some(what) = far_sums(config, &self.hosts) {
+        if let Some(what) = far_sums(&config.train, &self.hosts) {
             reporter.report(Event::Warning { what });
         }
         let mut told = BTreeSet::new();
@@ -153,8 +153,8 @@ impl<'a> Training<'a> {
 }
 
 /// Why sums in the order of the tree send more between hosts than they have to; `None` where they do not. `hosts`: by rank, the first rank on its host.
-fn far_sums(config: &Config, hosts: &[usize]) -> Option<String> {
-    (config.train.sums_by_tree() && !meets_on_hosts(hosts)).then(|| {
+fn far_sums(train: &TrainConfig, hosts: &[usize]) -> Option<String> {
+    (train.sums_by_tree() && !meets_on_hosts(hosts)).then(|| {
         "sums over ranks send more bytes between hosts than others would: ranks of a host do not come together in the tree of sums\nhint: number \
          ranks host by host, as mpirun does with --map-by slot, and start as many on each host, a power of two where that can be chosen"
             .into()
@@ -191,7 +191,7 @@ mod tests {
             (&short, far, true),
             (&divided, far, true),
         ] {
-            assert_eq!(far_sums(&config(keys), &hosts).is_some(), told, "{keys:?} {hosts:?}");
+            assert_eq!(far_sums(&config(keys).train, &hosts).is_some(), told, "{keys:?} {hosts:?}");
         }
     }
 }

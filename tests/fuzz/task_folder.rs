@@ -43,7 +43,7 @@ impl TaskFolder {
         }
         let train = !name.starts_with("adv-");
         let splits = TaskSplits { train, dev: true, test: false };
-        let Ok(data) = TaskData::open(&config, tokenizer(), splits) else { return };
+        let Ok(data) = TaskData::open(name, &config.own, config.train.seed, tokenizer(), splits) else { return };
         let split = &data.dev[0];
         let right = |target: &Target| match target {
             Target::Class(class) => Answer::Class(*class),

@@ -92,7 +92,7 @@ fn trained(encoding: &[&str], seed: u64, steps: u64) -> (Config, LanguageModel) 
 fn perplexity(config: &Config, model: &mut LanguageModel, mem_len: usize) -> f64 {
     model.look(Some(&TextEvalConfig {
         mem_len: mem_len as i64,
-        ..config.own::<TextEvalConfig>().into_owned()
+        ..config.own.get::<TextEvalConfig>().into_owned()
     }));
     let mut texts = Texts::new(1000);
     let mut memory = model.memory_start(LANES as i64);

@@ -3,7 +3,7 @@
 use segue_collectives::local::Local;
 use segue_configs::Config;
 use segue_engine::Engine;
-use segue_engine::optim::{clip_factor, learning_rate};
+use segue_engine::optim::{Schedule, clip_factor};
 use segue_kernels::Parameters;
 use segue_kernels::noise::Noise;
 use segue_language as objective;
@@ -135,29 +135,30 @@ fn averaging_goes_on_where_it_stopped() {
 #[test]
 fn the_learning_rate_is_that_of_both_references() {
     let schedule = |more: &[&str]| {
-        config(
+        let config = config(
             &[
                 &["optim.lr=2.5e-4", "schedule.kind=cosine", "schedule.warmup=1000", "train.steps=10000"],
                 more,
             ]
             .concat(),
-        )
+        );
+        Schedule::new(&config.schedule, config.peak_lr(), config.schedule_steps(), None)
     };
     let half_cosine = |share: f64| 0.5 * (1.0 + (std::f64::consts::PI * share).cos());
     let torch = schedule(&["schedule.decay_from=start"]);
     let tensorflow = schedule(&["schedule.decay_from=warmup", "schedule.floor=0.004"]);
     for step in [1, 250, 999] {
         let expected = 2.5e-4 * step as f64 / 1000.0;
-        for config in [&torch, &tensorflow] {
-            assert!((learning_rate(config, step) - expected).abs() < 1e-12, "step {step}");
+        for schedule in [&torch, &tensorflow] {
+            assert!((schedule.rate(step) - expected).abs() < 1e-12, "step {step}");
         }
     }
     for step in [1001, 2500, 5500, 9999, 10_000] {
         let expected = 2.5e-4 * half_cosine(step as f64 / 10_000.0);
-        assert!((learning_rate(&torch, step) - expected).abs() < 1e-12, "torch, step {step}");
+        assert!((torch.rate(step) - expected).abs() < 1e-12, "torch, step {step}");
         let share = (step as f64 - 1000.0) / 9000.0;
         let expected = 2.5e-4 * (0.996 * half_cosine(share) + 0.004);
-        assert!((learning_rate(&tensorflow, step) - expected).abs() < 1e-12, "tensorflow, step {step}");
+        assert!((tensorflow.rate(step) - expected).abs() < 1e-12, "tensorflow, step {step}");
     }
 }
 

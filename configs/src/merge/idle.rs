@@ -32,8 +32,9 @@ fn same(value: &Value, default: &Value) -> bool {
 }
 
 impl Layers {
-    /// Refuses a key that was given and that nothing looks at, unless a later setting has taken its use away.
-    pub(super) fn refuse_idle(&self, config: &Config) -> Result<(), ConfigError> {
+    /// Refuses a key that was given and that nothing looks at, which `idle` are, unless a later setting has taken its use away. `now`: all
+    /// sections, as what is merged was read.
+    pub(super) fn refuse_idle(&self, idle: Vec<Idle>, now: &Value) -> Result<(), ConfigError> {
         for (key, (value, default)) in &self.elsewhere {
             let Some(giver) = self.given.get(key) else { continue };
             let later = self.given.get("model.model_type").is_some_and(|later| later > giver);
@@ -41,8 +42,8 @@ impl Layers {
                 return Err(no_effect(key, text_of(value), NOT_READ));
             }
         }
-        let (now, defaults) = (config.to_json(), self.defaults.to_json());
-        for Idle { key, by, why } in config.idle() {
+        let defaults = self.defaults.to_json();
+        for Idle { key, by, why } in idle {
             let Some(giver) = self.given.get(&key) else { continue };
             let taken_away = by.iter().filter_map(|other| self.given.get(other)).any(|later| later > giver);
             let general = self.of_all_networks(&key);
@@ -56,10 +57,10 @@ impl Layers {
         Ok(())
     }
 
-    /// Takes all keys that the family does not read back to their defaults.
-    pub(super) fn take_unread_back(&mut self, config: &Config) {
+    /// Takes all keys that the family does not read, which `unread` are, back to their defaults.
+    pub(super) fn take_unread_back(&mut self, unread: Vec<Idle>) {
         let defaults = self.defaults.to_json();
-        for Idle { key, .. } in config.idle_of_families() {
+        for Idle { key, .. } in unread {
             self.take_back(&key, &defaults);
         }
     }

@@ -201,12 +201,12 @@ impl Study {
         let (values, mut recipe) = (config.to_json(), Map::new());
         // In one file with what makes it useless, a key would be refused.
         let idle: BTreeSet<String> = config.idle().into_iter().map(|idle| idle.key).collect();
-        let own = |key: &&String| {
-            !["run", "published"].contains(&key.split('.').next().unwrap_or(key)) && !idle.contains(*key)
+        let own = |key: &str| {
+            !["run", "published"].contains(&key.split('.').next().unwrap_or(key)) && !idle.contains(key)
         };
         // What fine-tuning and the model it begins with say stands under the recipe too.
         let given = origins.iter().filter(|(_, origin)| !below.contains(origin)).map(|(key, _)| key);
-        for key in given.filter(own) {
+        for key in given.filter(|key| own(key)) {
             // TOML has no null: a key that is not set is left out.
             if let Some(value) = values.pointer(&pointer(key)).filter(|value| !value.is_null()) {
                 put(&mut recipe, key, value.clone());
@@ -214,25 +214,23 @@ impl Study {
         }
         let wrong = |message: String| ConfigError::Syntax { origin: "the best recipe".into(), message };
         let text = toml::to_string(&recipe).map_err(|e| wrong(e.to_string()))?;
-        self.check_recipe(&text, &config, &idle, &wrong)?;
+        self.check_recipe(&text, &values, &own, &wrong)?;
         Ok(text)
     }
 
-    /// Reads a recipe back, which is to give `config` but for the keys that nothing looks at.
+    /// Reads a recipe back, which is to give the values of `meant`, of all sections, for its `own` keys.
     fn check_recipe(
         &self,
         text: &str,
-        config: &Config,
-        idle: &BTreeSet<String>,
+        meant: &Value,
+        own: &dyn Fn(&str) -> bool,
         wrong: &dyn Fn(String) -> ConfigError,
     ) -> Result<(), ConfigError> {
         let written: Value = toml::from_str(text).map_err(|e| wrong(e.to_string()))?;
-        let mut read = self.recipes.read_back(written, "the best recipe")?;
-        (read.run, read.published) = (config.run.clone(), config.published.clone());
-        let (read, meant) = (read.to_json(), config.to_json());
-        let other = flatten(&meant)
+        let read = self.recipes.read_back(written, "the best recipe")?.to_json();
+        let other = flatten(meant)
             .into_iter()
-            .find(|(key, value)| !idle.contains(key) && read.pointer(&pointer(key)) != Some(value));
+            .find(|(key, value)| own(key) && read.pointer(&pointer(key)) != Some(value));
         other.map_or(Ok(()), |(key, value)| {
             Err(wrong(format!("`{key}` is {value} in the trial, and another value in its recipe")))
         })

@@ -51,7 +51,10 @@ fn the_recipe_of_a_trial_gives_its_configuration() {
     let read = MODELS.load(Some(&path), &[]).unwrap().config;
     let meant = study.config_at(&point).unwrap();
     assert_eq!((read.run.dir.as_str(), read.published.source.as_str()), ("", ""));
-    assert_eq!((read.own::<Data>().corpus.as_str(), read.log.mlflow_experiment.as_str()), ("2024", "1e3"));
+    assert_eq!(
+        (read.own.get::<Data>().corpus.as_str(), read.log.mlflow_experiment.as_str()),
+        ("2024", "1e3")
+    );
     assert!(read.checkpoint.best && read.train.steps == 7 && read.train.lanes == 8);
     let without = |config: &Config| {
         let mut json = config.to_json();

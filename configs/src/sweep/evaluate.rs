@@ -3,9 +3,9 @@ use std::collections::BTreeSet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::Config;
 use crate::range::{self, Range};
 use crate::unique::check_unique;
+use crate::{FinetuneConfig, ModelConfig, OwnSections};
 
 /// Who says how well a run does.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -291,24 +291,29 @@ impl Evaluate {
     }
 
     /// The attention length of training and the evaluations of a run.
-    pub(super) fn of(&self, config: &Config) -> Result<(usize, Vec<Evaluation>), String> {
-        if !config.task.name.is_empty() && (self.by == EvaluatedBy::Lengths || self.protocols.is_some()) {
+    pub(super) fn of(
+        &self,
+        task: &FinetuneConfig,
+        model: &ModelConfig,
+        own: &OwnSections,
+    ) -> Result<(usize, Vec<Evaluation>), String> {
+        let mem_len = model.mem_len();
+        if !task.name.is_empty() && (self.by == EvaluatedBy::Lengths || self.protocols.is_some()) {
             return Err("task.name is set, and runs on a task evaluate themselves\nhint: [evaluate] has by = \"run\" and no protocols"
                 .into());
         }
         if self.by == EvaluatedBy::Run {
             return match self.memory.as_ref().or(self.window.as_ref()) {
                 Some(_) => Err("evaluate.by = \"run\" takes no attention lengths".into()),
-                None => Ok((config.model.mem_len(), Vec::new())),
+                None => Ok((mem_len, Vec::new())),
             };
         }
-        let lengths = self.lengths_for(config)?;
-        let init = lengths.init_of(config);
-        Ok((init, self.evaluations(lengths, init, config)))
+        let lengths = self.lengths_for(mem_len)?;
+        let init = lengths.init_of(mem_len, own);
+        Ok((init, self.evaluations(lengths, init, mem_len > 0)))
     }
 
-    fn lengths_for(&self, config: &Config) -> Result<&Lengths, String> {
-        let mem_len = config.model.mem_len();
+    fn lengths_for(&self, mem_len: usize) -> Result<&Lengths, String> {
         let (table, found) = if mem_len > 0 { ("memory", &self.memory) } else { ("window", &self.window) };
         let lengths = found.as_ref().ok_or_else(|| {
             format!("model.mem_len is {mem_len}, so [evaluate.{table}] has to say how it is evaluated")
@@ -326,7 +331,7 @@ impl Evaluate {
         Ok(lengths)
     }
 
-    fn evaluations(&self, lengths: &Lengths, init: usize, config: &Config) -> Vec<Evaluation> {
+    fn evaluations(&self, lengths: &Lengths, init: usize, has_memory: bool) -> Vec<Evaluation> {
         let attention: BTreeSet<usize> = lengths.lengths.iter().copied().chain([init]).collect();
         let options = |length: usize| {
             let mut options = vec![
@@ -334,7 +339,7 @@ impl Evaluate {
                 format!("--lanes={}", self.lanes),
                 format!("--segment={}", lengths.segment),
             ];
-            if config.model.mem_len() > 0 {
+            if has_memory {
                 options.extend([format!("--mem-len={length}"), "--same-length".into()]);
             } else {
                 options.extend(["--mem-len=0".into(), format!("--ext-len={length}")]);
@@ -353,9 +358,9 @@ impl Evaluate {
 }
 
 impl Lengths {
-    fn init_of(&self, config: &Config) -> usize {
-        let default = match config.model.mem_len() {
-            0 => window_of(config).saturating_sub(self.segment),
+    fn init_of(&self, mem_len: usize, own: &OwnSections) -> usize {
+        let default = match mem_len {
+            0 => window_of(own).saturating_sub(self.segment),
             memory => memory,
         };
         self.init.unwrap_or(default)
@@ -363,7 +368,7 @@ impl Lengths {
 }
 
 /// Tokens that a step of training shows, of a model that reads text.
-fn window_of(config: &Config) -> usize {
-    let train = &config.to_json()["train"];
+fn window_of(own: &OwnSections) -> usize {
+    let train = &own.to_json()["train"];
     ["ext_len", "segment"].iter().filter_map(|key| train[key].as_u64()).sum::<u64>() as usize
 }

@@ -301,8 +301,10 @@ impl SweepFile {
             all.extend(overrides.iter().cloned());
             check_folders(&all).map_err(|e| in_cell(&label, e))?;
             let config = recipes.load(Some(&self.recipe), &all).map_err(|e| in_cell(&label, e))?.config;
-            let (init, evaluations) =
-                self.evaluate.of(&config).map_err(|why| wrong(format!("cell `{label}`: {why}")))?;
+            let (init, evaluations) = self
+                .evaluate
+                .of(&config.task, &config.model, &config.own)
+                .map_err(|why| wrong(format!("cell `{label}`: {why}")))?;
             let protocols = protocols.clone();
             cells.push(Cell { label, overrides: all, published, evaluations, protocols, init });
         }

@@ -1,7 +1,7 @@
 //! `[data]`: the text that a run reads.
 
 use schemars::JsonSchema;
-use segue_configs::{Config, ConfigError, OwnSection, no_effect, out_of_range};
+use segue_configs::{ConfigError, OwnSection, no_effect, out_of_range};
 use serde::{Deserialize, Serialize};
 
 /// `[data]`: the text that a run reads.
@@ -112,7 +112,7 @@ impl DataConfig {
 impl OwnSection for DataConfig {
     const NAME: &'static str = "data";
 
-    fn check(&self, _: &Config) -> Result<(), ConfigError> {
+    fn check(&self) -> Result<(), ConfigError> {
         let jitter = self.line_jitter;
         if self.order != DataOrder::Lines && jitter != Self::default().line_jitter {
             return Err(no_effect("data.line_jitter", jitter, "needs data.order = \"lines\""));

@@ -74,9 +74,9 @@ impl OwnSection for TextEvalConfig {
     const NAME: &'static str = "eval";
     const TITLE: &'static str = "text";
 
-    fn check(&self, config: &Config) -> Result<(), ConfigError> {
-        let order = config.own::<DataConfig>().order;
-        if order == DataOrder::Lines && self.ext_len >= self.segment_of(&config.own()) {
+    fn check_run(&self, config: &Config) -> Result<(), ConfigError> {
+        let order = config.own.get::<DataConfig>().order;
+        if order == DataOrder::Lines && self.ext_len >= self.segment_of(&config.own.get()) {
             let why = "with data.order = \"lines\" it is shorter than a segment: nothing comes before a lane's first line";
             return Err(out_of_range("eval.ext_len", self.ext_len, why));
         }

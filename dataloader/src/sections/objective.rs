@@ -102,7 +102,7 @@ impl OwnSection for ObjectiveConfig {
     const NAME: &'static str = "objective";
     const FOLLOWS_BY: &'static [&'static str] = &["input_noise", "input_noise_fall"];
 
-    fn check(&self, config: &Config) -> Result<(), ConfigError> {
+    fn check_run(&self, config: &Config) -> Result<(), ConfigError> {
         if !config.reads("objective.next_sentence") {
             return Ok(());
         }
@@ -117,7 +117,7 @@ impl OwnSection for ObjectiveConfig {
         Ok(())
     }
 
-    fn idle(&self, _: &Config) -> Vec<Idle> {
+    fn idle(&self) -> Vec<Idle> {
         let why = "needs objective.input_noise above 0";
         let idle = self.input_noise == 0.0;
         Idle::all(idle, Self::NAME, &["input_noise_fall"], &["objective.input_noise"], why)

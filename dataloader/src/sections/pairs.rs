@@ -2,7 +2,7 @@
 
 use schemars::JsonSchema;
 use segue_configs::range::Range;
-use segue_configs::{Config, ConfigError, OwnSection, out_of_range};
+use segue_configs::{Config, ConfigError, OwnSection, OwnSections, out_of_range};
 use serde::{Deserialize, Serialize};
 
 use super::{DataConfig, DataOrder, ObjectiveConfig, ObjectiveKind, SegmentConfig};
@@ -86,11 +86,11 @@ impl Default for PairsConfig {
 pub const PAIR_SPECIALS: usize = 3;
 
 /// Targets of a lane in a step.
-pub fn targets_per_lane(config: &Config) -> usize {
-    let segment = config.own::<SegmentConfig>().segment;
-    match config.own::<DataConfig>().order {
+pub fn targets_per_lane(own: &OwnSections) -> usize {
+    let segment = own.get::<SegmentConfig>().segment;
+    match own.get::<DataConfig>().order {
         DataOrder::Stream | DataOrder::Lines | DataOrder::Episodes | DataOrder::Sentences => segment,
-        DataOrder::Pairs | DataOrder::Records => config.own::<PairsConfig>().targets(segment),
+        DataOrder::Pairs | DataOrder::Records => own.get::<PairsConfig>().targets(segment),
     }
 }
 
@@ -140,13 +140,13 @@ impl PairsConfig {
 impl OwnSection for PairsConfig {
     const NAME: &'static str = "pairs";
 
-    fn check(&self, config: &Config) -> Result<(), ConfigError> {
+    fn check_run(&self, config: &Config) -> Result<(), ConfigError> {
         // Left-to-right training reads none, which its model says.
-        let is_lm = config.own::<ObjectiveConfig>().kind == ObjectiveKind::Lm;
-        if is_lm || !config.own::<DataConfig>().order.in_pairs() {
+        let is_lm = config.own.get::<ObjectiveConfig>().kind == ObjectiveKind::Lm;
+        if is_lm || !config.own.get::<DataConfig>().order.in_pairs() {
             return Ok(());
         }
-        let segment = config.own::<SegmentConfig>().segment;
+        let segment = config.own.get::<SegmentConfig>().segment;
         let reuse_len = config.model.reuse_len().unwrap_or(0);
         self.check_sequences(segment, reuse_len, config.train.micro_batch)
     }

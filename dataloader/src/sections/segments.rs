@@ -212,8 +212,8 @@ impl OwnSection for SegmentConfig {
     const NAME: &'static str = "train";
     const TITLE: &'static str = "segments";
 
-    fn check(&self, config: &Config) -> Result<(), ConfigError> {
-        let order = config.own::<DataConfig>().order;
+    fn check_run(&self, config: &Config) -> Result<(), ConfigError> {
+        let order = config.own.get::<DataConfig>().order;
         self.check_order(order)?;
         self.check_lengths(order)?;
         if config.train.batch_warmup > 0 && (self.varies() || self.ext_len > 0) {
@@ -222,7 +222,7 @@ impl OwnSection for SegmentConfig {
             return Err(out_of_range("train.batch_warmup", config.train.batch_warmup, why));
         }
         match order {
-            DataOrder::Episodes => self.check_episodes(&config.own::<ObjectiveConfig>()),
+            DataOrder::Episodes => self.check_episodes(&config.own.get::<ObjectiveConfig>()),
             _ => Ok(()),
         }
     }

@@ -29,10 +29,6 @@ impl ModelSection for Plain {
         Ok(())
     }
 
-    fn check_run(&self, _: &Config) -> Result<(), ConfigError> {
-        Ok(())
-    }
-
     fn mem_len(&self) -> usize {
         4
     }
@@ -67,10 +63,6 @@ impl ModelSection for Paired {
 
     fn check(&self) -> Result<(), ConfigError> {
         range::check("model", self)
-    }
-
-    fn check_run(&self, _: &Config) -> Result<(), ConfigError> {
-        Ok(())
     }
 
     fn run_defaults(config: &mut Config) {
@@ -126,9 +118,9 @@ fn keys_of_reading_without_effect_are_refused_by_name() {
 
 #[test]
 fn lanes_of_single_lines_are_refused_where_a_model_has_none() {
-    check_no_episodes(&load(&["data.order=lines"]).unwrap()).unwrap();
+    check_no_episodes(&load(&["data.order=lines"]).unwrap().own).unwrap();
     let episodes = load(&["data.order=episodes"]).unwrap();
-    assert!(check_no_episodes(&episodes).unwrap_err().to_string().contains("data.order"));
+    assert!(check_no_episodes(&episodes.own).unwrap_err().to_string().contains("data.order"));
 }
 
 /// The batch grows by micro-steps that take turns: all lanes read segments of one length.
@@ -148,7 +140,7 @@ fn a_growing_batch_has_segments_of_one_length() {
 fn the_longest_segment_is_the_limit_or_what_no_draw_exceeds() {
     let longest = |keys: &[&str]| {
         let config = load(&[&["train.segment=70"], keys].concat()).unwrap();
-        let segments = config.own::<SegmentConfig>();
+        let segments = config.own.get::<SegmentConfig>();
         segments.longest()
     };
     assert_eq!(longest(&[]), 70);
@@ -159,7 +151,7 @@ fn the_longest_segment_is_the_limit_or_what_no_draw_exceeds() {
 #[test]
 fn pairs_that_do_not_fit_are_refused_with_their_name() {
     let load = |keys: &[&str]| load(&[&["model.model_type=paired"], keys].concat());
-    assert_eq!(targets_per_lane(&load(&[]).unwrap()), 85);
+    assert_eq!(targets_per_lane(&load(&[]).unwrap().own), 85);
     for (keys, named) in [
         (&["train.segment=258"][..], "model.reuse_len"),
         (&["pairs.perm_size=100"], "pairs.perm_size"),

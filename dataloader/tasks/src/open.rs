@@ -1,4 +1,4 @@
-use segue_configs::Config;
+use segue_configs::OwnSections;
 use segue_data_error::DataError;
 use segue_dataloader::sections::SegmentConfig;
 use segue_tokenizer::Tokenizer;
@@ -49,15 +49,21 @@ const TASKS: &[(&str, Open)] = &[
 ];
 
 impl TaskData {
-    /// Reads and encodes the task `task.name` from the folder `task.data`. Sequences have at most `train.segment`
-    /// tokens. The result does not depend on the number of threads.
+    /// Reads and encodes the task `name` from the folder `task.data`. Sequences have at most `train.segment`
+    /// tokens; examples are drawn from `seed`. The result does not depend on the number of threads.
     ///
     /// # Errors
     ///
     /// An unknown name is [`DataError::Usage`], a file that is not there [`DataError::Missing`], and what cannot be
     /// used in it [`DataError::BadLine`] or [`DataError::BadRecord`], unless `task.skip_bad` leaves it out.
-    pub fn open(config: &Config, tokenizer: &Tokenizer, splits: TaskSplits) -> Result<TaskData, DataError> {
-        let (name, task) = (config.task.name.as_str(), config.own::<TaskConfig>());
+    pub fn open(
+        name: &str,
+        own: &OwnSections,
+        seed: u64,
+        tokenizer: &Tokenizer,
+        splits: TaskSplits,
+    ) -> Result<TaskData, DataError> {
+        let task = own.get::<TaskConfig>();
         let known = TASKS.iter().find(|(known, _)| *known == name);
         let Some((_, open)) = known else {
             let names = TaskData::names().collect::<Vec<_>>().join(", ");
@@ -70,9 +76,8 @@ impl TaskData {
                 "task.data is not set\nhint: set it to the folder with the task's files".into(),
             ));
         }
-        let template = Template::new(tokenizer, config.own::<SegmentConfig>().segment)?;
-        let data =
-            open(&Request { name, task: &task, tokenizer, template, splits, seed: config.train.seed })?;
+        let template = Template::new(tokenizer, own.get::<SegmentConfig>().segment)?;
+        let data = open(&Request { name, task: &task, tokenizer, template, splits, seed })?;
         Ok(data.set_apart())
     }
 

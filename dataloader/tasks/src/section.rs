@@ -2,7 +2,7 @@
 
 use schemars::JsonSchema;
 use segue_configs::range::Range;
-use segue_configs::{Config, ConfigError, Idle, OwnSection, out_of_range};
+use segue_configs::{ConfigError, Idle, OwnSection, out_of_range};
 use serde::{Deserialize, Serialize};
 
 /// How the options of an example compete (Yang 2019, §2.2.3: QNLI, WNLI).
@@ -158,7 +158,7 @@ impl OwnSection for TaskConfig {
     const NAME: &'static str = "task";
     const TITLE: &'static str = "data and answers";
 
-    fn idle(&self, _: &Config) -> Vec<Idle> {
+    fn idle(&self) -> Vec<Idle> {
         let why = "needs task.patience of at least 1";
         let mut idle = Idle::all(self.patience == 0, Self::NAME, &["min_delta"], &["task.patience"], why);
         let (keys, why) = (["adapter_alpha", "adapter_on"], "needs task.adapter_rank above 0");
@@ -166,7 +166,7 @@ impl OwnSection for TaskConfig {
         idle
     }
 
-    fn check(&self, _: &Config) -> Result<(), ConfigError> {
+    fn check(&self) -> Result<(), ConfigError> {
         let positive = |weight: &f64| weight.is_finite() && *weight > 0.0;
         if let Some(weight) = self.class_weights.iter().find(|weight| !positive(weight)) {
             return Err(out_of_range("task.class_weights", weight, "weights are above 0"));

@@ -23,7 +23,8 @@ use segue_tokenizer::{Tokenizer, TokenizerKind, TrainOptions};
 
 /// Lanes as a configuration says.
 fn open_lanes(config: &Config, corpora: &[Corpus], split: Split) -> Result<PairLanes, DataError> {
-    PairLanes::open(PairOptions::of(config)?, &config.own::<DataConfig>().weights, corpora, split)
+    let options = PairOptions::of(&config.train, &config.model, &config.own)?;
+    PairLanes::open(options, &config.own.get::<DataConfig>().weights, corpora, split)
 }
 
 /// A corpus of sub-word pieces with everything that the naive way needs of it.
@@ -123,9 +124,9 @@ fn naive_row(
     pass: u64,
     offset: usize,
 ) -> (Vec<i64>, Vec<i64>, bool, Vec<i64>) {
-    let streams = config.train.lanes / if config.own::<PairsConfig>().bidirectional { 2 } else { 1 };
+    let streams = config.train.lanes / if config.own.get::<PairsConfig>().bidirectional { 2 } else { 1 };
     let (text, flags) = piece(stream, streams, reversed);
-    let (segment, reused) = (config.own::<SegmentConfig>().segment, segment_reused(config));
+    let (segment, reused) = (config.own.get::<SegmentConfig>().segment, segment_reused(config));
     let key = [stream as u64, u64::from(reversed), pass, offset as u64];
     let mut draws = Draws::new(config.train.seed, Purpose::Pairs, &key);
     let ([a, a_end, b, b_end], follows) =
@@ -137,8 +138,8 @@ fn naive_row(
     segments.resize(segment - 1, 1);
     segments.push(2);
     let mut draws = Draws::new(config.train.seed, Purpose::Spans, &key);
-    let words = config.own::<PairsConfig>().spans == SpanKind::Words;
-    let goal = targets_per_lane(config);
+    let words = config.own.get::<PairsConfig>().spans == SpanKind::Words;
+    let goal = targets_per_lane(&config.own);
     let mut chosen =
         naive::spans(&inputs[..reused], reversed, words, goal - goal / 2, begins_word, &mut draws);
     chosen.extend(naive::spans(&inputs[reused..], reversed, words, goal / 2, begins_word, &mut draws));
@@ -155,11 +156,11 @@ fn segment_reused(config: &Config) -> usize {
 fn compare(config: &Config, lanes: &PairLanes, at: u64) {
     let count = config.train.lanes;
     let (batch, segment, targets) =
-        (step(lanes, count, at), config.own::<SegmentConfig>().segment, targets_per_lane(config));
+        (step(lanes, count, at), config.own.get::<SegmentConfig>().segment, targets_per_lane(&config.own));
     let half = config.train.micro_batch / 2;
     for lane in 0..count {
         let in_micro = lane % config.train.micro_batch;
-        let (stream, reversed) = match config.own::<PairsConfig>().bidirectional {
+        let (stream, reversed) = match config.own.get::<PairsConfig>().bidirectional {
             true => (lane / config.train.micro_batch * half + in_micro % half, in_micro >= half),
             false => (lane, false),
         };

@@ -212,7 +212,8 @@ fn lanes(folder: &Path, keys: &[&str]) -> Result<RecordLanes, DataError> {
     .to_vec();
     all.push(format!("data.corpus={}", folder.display()));
     all.extend(keys.iter().map(|key| key.to_string()));
-    RecordLanes::open(folder, PairOptions::of(&MODELS.load(None, &all).unwrap().config)?)
+    let config = MODELS.load(None, &all).unwrap().config;
+    RecordLanes::open(folder, PairOptions::of(&config.train, &config.model, &config.own)?)
 }
 
 /// The two halves of a micro-batch read the same text in both directions, however many cores the files were made for.

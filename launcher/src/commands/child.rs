@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use segue_cluster::pool::{Ended, Runner};
-use segue_configs::{Config, EvalConfig, advice};
+use segue_configs::{EvalConfig, FinetuneConfig, advice};
 use segue_report::read_metrics;
 use segue_tasks::TaskConfig;
 use serde_json::{Value, json};
@@ -123,17 +123,18 @@ fn append(path: &Path) -> std::io::Result<File> {
     segue_publish::append_regular(path)
 }
 
-/// Arguments of a training of `recipe` with `overrides`, which come to `config`, in the folder `run`.
+/// Arguments of a training of `recipe` with `overrides`, which come to this `task` and this `train.init_from`, in the folder `run`.
 pub fn training(
-    config: &Config,
+    task: &FinetuneConfig,
+    init_from: &str,
     recipe: &Path,
     overrides: Vec<String>,
     run: &Path,
 ) -> Result<Vec<String>, Failure> {
-    let command = if config.task.name.is_empty() { "pretrain" } else { "finetune" };
+    let command = if task.name.is_empty() { "pretrain" } else { "finetune" };
     let mut arguments = vec![command.into(), "--json".into(), format!("--config={}", text_of(recipe)?)];
-    if !config.task.name.is_empty() {
-        arguments.push(format!("--model={}", config.train.init_from));
+    if !task.name.is_empty() {
+        arguments.push(format!("--model={init_from}"));
     }
     arguments.extend(overrides);
     // A path as a TOML text, so that one that looks like a number stays a path.
@@ -141,21 +142,20 @@ pub fn training(
     Ok(arguments)
 }
 
-/// What a run computes: its configuration without what does not count, and the fingerprint of its data in place of their paths: of the corpus, or of a task
-/// and the model it begins with.
-pub fn essence(config: &Config, corpus: &str) -> Value {
-    let mut json = config.to_json();
-    if let Some(sections) = json.as_object_mut() {
+/// What a run of these settings, a configuration as JSON, computes: all of them that count, and the fingerprint of its data in place of their paths:
+/// of the corpus, or of a task and the model it begins with.
+pub fn essence(mut settings: Value, corpus: &str) -> Value {
+    if let Some(sections) = settings.as_object_mut() {
         sections.retain(|name, _| !FREE_SECTIONS.contains(&name.as_str()));
     }
-    json["data"]["corpus"] = corpus.into();
-    if !config.task.name.is_empty() {
-        (json["task"]["data"], json["train"]["init_from"]) = (json!(""), json!(""));
+    settings["data"]["corpus"] = corpus.into();
+    if settings["task"]["name"] != "" {
+        (settings["task"]["data"], settings["train"]["init_from"]) = (json!(""), json!(""));
     }
-    forget_published_ends(&mut json["schedule"]);
-    forget_defaults(&mut json["eval"], &json!(EvalConfig::default()), &["min_delta"]);
-    forget_defaults(&mut json["task"], &json!(TaskConfig::default()), &LATER_OF_TASK);
-    json
+    forget_published_ends(&mut settings["schedule"]);
+    forget_defaults(&mut settings["eval"], &json!(EvalConfig::default()), &["min_delta"]);
+    forget_defaults(&mut settings["task"], &json!(TaskConfig::default()), &LATER_OF_TASK);
+    settings
 }
 
 /// Keys of `[task]` that came when results had names already.
@@ -219,6 +219,7 @@ pub fn write_whole(path: &Path, text: &str) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use segue_cluster::pool::{Event, run_all};
+    use segue_configs::Config;
 
     use super::*;
     use crate::failure::CANNOT_CREATE;
@@ -244,7 +245,7 @@ mod tests {
 
     fn key_of(keys: &[&str]) -> String {
         let overrides: Vec<String> = keys.iter().map(|k| k.to_string()).collect();
-        key(&essence(&segue_families::MODELS.load(None, &overrides).unwrap().config, "corpus"))
+        key(&essence(segue_families::MODELS.load(None, &overrides).unwrap().config.to_json(), "corpus"))
     }
 
     #[test]
@@ -265,11 +266,14 @@ mod tests {
         };
         let (here, there) =
             (["task.name=rte", "task.data=a", "train.init_from=b"], ["task.name=rte", "task.data=c"]);
-        assert_eq!(essence(&config(&here), "data"), essence(&config(&there), "data"));
-        assert_ne!(essence(&config(&here), "data"), essence(&config(&here), "other data"));
-        assert_ne!(essence(&config(&["train.init_from=b"]), ""), essence(&config(&[]), ""));
+        let essence = |keys: &[&str], data: &str| essence(config(keys).to_json(), data);
+        assert_eq!(essence(&here, "data"), essence(&there, "data"));
+        assert_ne!(essence(&here, "data"), essence(&here, "other data"));
+        assert_ne!(essence(&["train.init_from=b"], ""), essence(&[], ""));
         let arguments = |keys: &[&str]| {
-            training(&config(keys), Path::new("r.toml"), vec!["x.y=1".into()], Path::new("run")).unwrap()
+            let Config { task, train, .. } = config(keys);
+            let (recipe, run) = (Path::new("r.toml"), Path::new("run"));
+            training(&task, &train.init_from, recipe, vec!["x.y=1".into()], run).unwrap()
         };
         assert_eq!(
             arguments(&here),
@@ -283,7 +287,8 @@ mod tests {
         assert_eq!(key_of(&[]), key_of(&["run.dir=elsewhere", "log.every=3", "data.corpus=moved"]));
         let ends = |keys: &[&str]| {
             let keys: Vec<String> = keys.iter().map(|key| key.to_string()).collect();
-            essence(&segue_families::MODELS.load(None, &keys).unwrap().config, "corpus")["schedule"]["end"]
+            essence(segue_families::MODELS.load(None, &keys).unwrap().config.to_json(), "corpus")["schedule"]
+                ["end"]
                 .clone()
         };
         // Names from before there was this key.
@@ -291,7 +296,8 @@ mod tests {
         assert_eq!(ends(&["schedule.kind=linear"]), "after_last_step");
         let task = |keys: &[&str]| {
             let keys: Vec<String> = keys.iter().map(|key| key.to_string()).collect();
-            essence(&segue_families::MODELS.load(None, &keys).unwrap().config, "corpus")["task"].clone()
+            essence(segue_families::MODELS.load(None, &keys).unwrap().config.to_json(), "corpus")["task"]
+                .clone()
         };
         let plain = task(&[]);
         assert!(LATER_OF_TASK.iter().all(|key| plain[key].is_null()) && !plain["patience"].is_null());

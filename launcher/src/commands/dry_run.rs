@@ -23,8 +23,10 @@ pub fn run(mut config: Config, ranks: usize, out: &Output) -> Result<Value, Fail
 /// Prints the cost of a run on tasks on `ranks` ranks: what a pass takes, and the same.
 pub fn of_task(run: &TaskRun, ranks: usize, out: &Output) -> Result<Value, Failure> {
     let TaskRun { config, tasks, .. } = run;
-    let pass = Pass::first(config, tasks)?;
-    let cost = Cost::new(config, &segue_task::work(config, tasks, &pass)?, ranks)?;
+    let (train, task) = (&config.train, &*config.own.get());
+    let pass = Pass::first(train, task, tasks)?;
+    let work = segue_task::work(&config.model, task, train.recompute, tasks, &pass)?;
+    let cost = Cost::new(config, &work, ranks)?;
     let passes = config.train.steps as f64 / pass.steps as f64;
     out.line(&format!(
         "{} of {}: {passes:.2} passes over {} in {} each, {} of warm-up",
@@ -157,7 +159,7 @@ fn describe(cost: &Cost, published: &PublishedConfig, read: &str) -> Vec<String>
 
 /// What the number of lanes makes of the learning rate, and the batch of the first steps.
 fn large_batch(config: &Config) -> Vec<String> {
-    let (train, schedule) = (&config.train, &config.schedule);
+    let Config { train, schedule, .. } = config;
     let mut lines = Vec::new();
     if schedule.scale != RateScale::None {
         lines.push(format!(

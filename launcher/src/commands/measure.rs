@@ -20,13 +20,13 @@ pub struct Inputs {
 
 impl Inputs {
     /// Those of the runs of a configuration: of a task, its files and the model it begins with.
-    pub fn of(config: &Config) -> Result<Self, Failure> {
+    pub fn of(mut config: Config) -> Result<Self, Failure> {
         if config.task.name.is_empty() {
-            refuse_nameless_task(config)?;
-            let fingerprint = (segue_family::of(&config.model).open)(&mut config.clone())?.data();
+            refuse_nameless_task(&config.task, &config.own.get())?;
+            let fingerprint = (segue_family::of(&config.model).open)(&mut config)?.data();
             return Ok(Self { fingerprint, measure: Measure::Loss });
         }
-        let run = TaskRun::open(config.clone(), None, LEARNT_AND_SCORED, &|_| ())?;
+        let run = TaskRun::open(config, None, LEARNT_AND_SCORED, &|_| ())?;
         Ok(Self { fingerprint: run.fingerprint()?, measure: Measure::Task(run.lead_metric()?) })
     }
 }

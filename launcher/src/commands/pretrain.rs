@@ -2,7 +2,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use segue_collectives::Communicator;
-use segue_configs::{Config, FinetuneConfig};
+use segue_configs::FinetuneConfig;
 use segue_engine::Outcome;
 use segue_kernels::TrainError;
 use segue_publish::read_regular_text;
@@ -59,25 +59,25 @@ pub fn run(args: PretrainArgs, json: bool, comm: &dyn Communicator, out: &Output
         return dry_run::run(loaded.config, args.ranks.unwrap_or(comm.world_size()), out);
     }
     let mut config = loaded.config;
-    check_pretraining(&config)?;
+    check_pretraining(&config.task, &config.own.get())?;
     check_set(&[
         ("run.dir", config.run.dir.is_empty(), "run.dir=FOLDER"),
         ("data.corpus", lacks_corpus(&config.to_json()), "data.corpus=FOLDER"),
     ])?;
-    let place = Place::find(&config, comm)?;
-    let job =
-        (segue_family::of(&config.model).open)(&mut config).map_err(|error| where_it_was(error, &config))?;
+    let place = Place::find(&config.run, &config.train, comm)?;
+    let job = (segue_family::of(&config.model).open)(&mut config)
+        .map_err(|error| where_it_was(error, &config.run.dir, &config.own.to_json()["data"]))?;
     let unnamed = job.names().and_then(|names| config.model.unnamed_rows(names));
     unnamed.iter().for_each(|note| out.line(note));
     let training = Training::begin(place, &config, &*job, comm, out)?;
     let outcome = training.train(&config, &*job)?;
-    Ok(summary(&config, &outcome, out))
+    Ok(summary(&config.run.dir, config.train.steps, config.eval.min_delta, &outcome, out))
 }
 
 /// Refuses a configuration of fine-tuning.
-pub fn check_pretraining(config: &Config) -> Result<(), Failure> {
-    refuse_task(&config.task.name)?;
-    match key_of_a_task(config) {
+pub fn check_pretraining(task: &FinetuneConfig, own: &TaskConfig) -> Result<(), Failure> {
+    refuse_task(&task.name)?;
+    match key_of_a_task(task, own) {
         None => Ok(()),
         Some(key) => {
             let hint = "hint: train tasks with `segue finetune`, or leave it out";
@@ -101,19 +101,18 @@ fn names_data(value: &Value) -> bool {
     }
 }
 
-/// The failure to open the data of a run; where the run has read them from there before, with what to do if they were moved.
-fn where_it_was(error: TrainError, config: &Config) -> Failure {
+/// The failure to open the data of the run in the folder `run`, as `[data]` now names them; where the run has read them from there before, with what
+/// to do if they were moved.
+fn where_it_was(error: TrainError, run: &str, now: &Value) -> Failure {
     let failure = Failure::from(error);
-    let then = read_regular_text(Path::new(&config.run.dir).join("config.json")).unwrap_or_default();
+    let then = read_regular_text(Path::new(run).join("config.json")).unwrap_or_default();
     let then: Value = serde_json::from_str(&then).unwrap_or_default();
-    let now = config.to_json();
-    let is_as_then = |key: &&str| names_data(&now["data"][*key]) && then["data"][*key] == now["data"][*key];
+    let is_as_then = |key: &&str| names_data(&now[*key]) && then["data"][*key] == now[*key];
     let key = ["corpus", "corpora"].into_iter().find(is_as_then).filter(|_| failure.code == NO_INPUT);
     let hint = key.map(|key| {
-        let place = &now["data"][key];
+        let place = &now[key];
         format!(
-            "the data of the run {} lay at {} before: where they were moved, add data.{key}=NEW to the same command",
-            config.run.dir,
+            "the data of the run {run} lay at {} before: where they were moved, add data.{key}=NEW to the same command",
             place.as_str().map_or(place.to_string(), String::from)
         )
     });
@@ -131,19 +130,22 @@ fn refuse_task(name: &str) -> Result<(), Failure> {
 }
 
 /// Refuses settings of a task where none is named.
-pub fn refuse_nameless_task(config: &Config) -> Result<(), Failure> {
-    let Some(key) = key_of_a_task(config) else { return Ok(()) };
+pub fn refuse_nameless_task(task: &FinetuneConfig, own: &TaskConfig) -> Result<(), Failure> {
+    let Some(key) = key_of_a_task(task, own) else { return Ok(()) };
     let message = format!("task.{key} is of fine-tuning, and no task is named");
     let hint = "hint: add task.name=TASK train.init_from=MODEL task.data=FOLDER";
     Err(Failure::new(BAD_CONFIG, format!("{message}\n{hint}")))
 }
 
 /// The first key of `[task]` that is not at its default.
-fn key_of_a_task(config: &Config) -> Option<String> {
-    let mut defaults = json!(FinetuneConfig::default());
-    defaults.as_object_mut()?.extend(json!(TaskConfig::default()).as_object()?.clone());
-    let all = config.to_json();
-    let mut keys = all["task"].as_object()?.iter();
+fn key_of_a_task(task: &FinetuneConfig, own: &TaskConfig) -> Option<String> {
+    let section = |task: &FinetuneConfig, own: &TaskConfig| {
+        let mut section = json!(task);
+        section.as_object_mut()?.extend(json!(own).as_object()?.clone());
+        Some(section)
+    };
+    let (all, defaults) = (section(task, own)?, section(&Default::default(), &Default::default())?);
+    let mut keys = all.as_object()?.iter();
     keys.find(|(key, value)| defaults[*key] != **value).map(|(key, _)| key.clone())
 }
 
@@ -155,24 +157,21 @@ fn end_of(step: u64, steps: u64) -> String {
     }
 }
 
-fn summary(config: &Config, outcome: &Outcome, out: &Output) -> Value {
+/// Tells what a run of `steps` steps in the folder `run` came to. `min_delta`: how much better an evaluation had to be.
+fn summary(run: &str, steps: u64, min_delta: f64, outcome: &Outcome, out: &Output) -> Value {
     if outcome.preempted {
         out.line(&format!(
             "stopped after step {} with a checkpoint; run the same command to resume",
             outcome.step
         ));
     } else {
-        if let Some(why) = early_end(outcome, "eval.patience", config.eval.min_delta) {
+        if let Some(why) = early_end(outcome, "eval.patience", min_delta) {
             out.line(&why);
         }
-        out.line(&format!(
-            "{}; all files are in {}",
-            end_of(outcome.step, config.train.steps),
-            config.run.dir
-        ));
+        out.line(&format!("{}; all files are in {run}", end_of(outcome.step, steps)));
     }
     json!({
-        "run": config.run.dir,
+        "run": run,
         "step": outcome.step,
         "loss": outcome.loss,
         "evaluation": outcome.evaluation,
@@ -208,7 +207,10 @@ mod tests {
             let overrides = [format!("run.dir={run}"), format!("data.corpus={corpus}")];
             segue_families::MODELS.load(None, &overrides).unwrap().config
         };
-        let hint = |corpus: &str| where_it_was(missing(), &config(corpus)).hint.unwrap();
+        let hint = |corpus: &str| {
+            let data = &config(corpus).own.to_json()["data"];
+            where_it_was(missing(), &run, data).hint.unwrap()
+        };
         assert_eq!(hint("old"), "make a corpus with `segue data build`");
         std::fs::write(dir.path().join("config.json"), config("old").to_json().to_string()).unwrap();
         assert!(hint("old").contains("lay at old before") && hint("old").contains("data.corpus=NEW"));

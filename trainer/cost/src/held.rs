@@ -1,6 +1,6 @@
 //! What a rank holds while it trains, by kind, and the largest micro-batch that fits.
 
-use segue_configs::Config;
+use segue_configs::TrainConfig;
 use segue_engine::check_ranks;
 use segue_kernels::TrainError;
 use serde::Serialize;
@@ -33,12 +33,8 @@ pub struct Held {
 }
 
 impl Held {
-    /// What each of `ranks` ranks holds. Fails where they cannot share the micro-steps.
-    pub fn new(config: &Config, work: &Work, ranks: usize, choices: &Choices) -> Result<Self, TrainError> {
-        // Who divides what is said in one place, for runs and plans.
-        let mut config = config.clone();
-        config.train.shard = choices.shard;
-        let cost = Cost::new(&config, work, ranks)?;
+    /// What each rank holds of a run of that cost, which is to divide what `choices.shard` says.
+    pub fn new(cost: &Cost, work: &Work, choices: &Choices) -> Self {
         let memory = cost.memory_per_rank;
         let copies = if choices.products.is_half() {
             HALF_BYTES * (cost.parameters + work.beside.frozen) as f64
@@ -46,7 +42,7 @@ impl Held {
             0.0
         };
         let tokens = work.most_of(|step| step.tokens) as f64 * cost.micro_steps_per_rank as f64;
-        Ok(Self {
+        Self {
             weights: memory.weights as f64 + copies,
             gradients: memory.gradients as f64,
             moments: memory.optimizer as f64,
@@ -54,7 +50,7 @@ impl Held {
             activations: work.most(|step| step.parts.activations(choices.recompute)) * choices.value_bytes,
             segment_memory: memory.segment_memory as f64,
             batch: BATCHES * ID_BYTES * tokens,
-        })
+        }
     }
 
     /// Every kind with its name, in the order of a table.
@@ -77,22 +73,21 @@ impl Held {
 }
 
 /// The largest micro-batch with which each of `ranks` ranks holds at most `bytes`, by `held`; none where none does. Only those are
-/// tried that the ranks can share the lanes of `config` with, and that its model takes.
+/// tried that the ranks can share the lanes of `train` with. `held` gives `None` of one that the model does not take.
 pub fn largest_micro_batch(
-    config: &Config,
+    train: &TrainConfig,
     ranks: usize,
     bytes: f64,
-    held: impl Fn(&Config) -> Result<Held, TrainError>,
+    held: impl Fn(usize) -> Result<Option<Held>, TrainError>,
 ) -> Result<Option<usize>, TrainError> {
     // More lanes to a micro-step are fewer micro-steps, which need fewer sums of gradients: bytes need not rise, so all are tried.
-    for micro_batch in (1..=config.train.lanes / ranks.max(1)).rev() {
-        if !config.train.lanes.is_multiple_of(micro_batch) {
+    for micro_batch in (1..=train.lanes / ranks.max(1)).rev() {
+        if !train.lanes.is_multiple_of(micro_batch) {
             continue;
         }
-        let mut tried = config.clone();
-        tried.train.micro_batch = micro_batch;
-        let shared = check_ranks(&tried.train, ranks).is_ok() && tried.train.holds_whole_groups();
-        if shared && tried.check_run().is_ok() && held(&tried)?.total() <= bytes {
+        let tried = TrainConfig { micro_batch, ..train.clone() };
+        let shared = check_ranks(&tried, ranks).is_ok() && tried.holds_whole_groups();
+        if shared && held(micro_batch)?.is_some_and(|held| held.total() <= bytes) {
             return Ok(Some(micro_batch));
         }
     }

@@ -19,7 +19,7 @@ mod role;
 mod step_time;
 mod work;
 
-use segue_configs::{Config, Shard};
+use segue_configs::{AverageConfig, Config, OptimConfig, Shard, TrainConfig};
 use segue_engine::check_ranks;
 use segue_kernels::{ParameterSpec, TrainError};
 use serde::Serialize;
@@ -99,30 +99,33 @@ impl RankMemory {
     /// What training of these parameters holds where lanes carry nothing from step to step, without activations. Fails where the ranks cannot
     /// share the micro-steps, as training would.
     pub fn without_carry(
-        config: &Config,
+        train: &TrainConfig,
+        average: &AverageConfig,
+        optim: &OptimConfig,
         trained: &[ParameterSpec],
         ranks: usize,
     ) -> Result<Self, TrainError> {
-        let micro_steps = check_ranks(&config.train, ranks)?;
+        let micro_steps = check_ranks(train, ranks)?;
         let work = Work::new(trained.to_vec(), MicroStep::of_products(0, 0, 0.0, 0.0), |_| Role::Other);
         let parameters = ParameterParts::of(&work.specs, &work.roles).total();
-        Ok(memory(config, &work, parameters, micro_steps).divided(config, trained, ranks))
+        let moments = work.moments(&[], optim);
+        Ok(memory(train, average, &work, parameters, moments, micro_steps).divided(train, trained, ranks))
     }
 
     /// The same where `ranks` ranks divide what `train.shard` says.
-    fn divided(self, config: &Config, specs: &[ParameterSpec], ranks: usize) -> Self {
+    fn divided(self, train: &TrainConfig, specs: &[ParameterSpec], ranks: usize) -> Self {
         let part = |bytes: u64| bytes.div_ceil(ranks as u64);
         let largest =
             specs.iter().map(|spec| product(&[spec.numel() as u64, VALUE_BYTES])).max().unwrap_or(0);
-        let bucket = largest.max(config.train.bucket_bytes as u64).min(self.weights);
+        let bucket = largest.max(train.bucket_bytes as u64).min(self.weights);
         // While micro-steps add up, each rank has gradients of all parameters.
-        let gradients = match config.train.shard {
+        let gradients = match train.shard {
             Shard::Gradients if ranks > 1 && self.gradients == self.weights => {
                 part(self.weights).saturating_add(bucket).min(self.gradients)
             }
             _ => self.gradients,
         };
-        if config.train.shard == Shard::None {
+        if train.shard == Shard::None {
             return Self { gradients, ..self };
         }
         Self { gradients, optimizer: part(self.optimizer), average: part(self.average), ..self }
@@ -193,33 +196,34 @@ pub struct Cost {
 impl Cost {
     /// Works out what a run costs on `ranks` ranks. Fails where the ranks cannot share the micro-steps, as training would.
     pub fn new(config: &Config, work: &Work, ranks: usize) -> Result<Self, TrainError> {
+        let Config { train, average, optim, .. } = config;
         let Work { specs, roles, .. } = work;
-        let micro_steps_per_rank = check_ranks(&config.train, ranks)?;
+        let micro_steps_per_rank = check_ranks(train, ranks)?;
         let parameters_by_part = ParameterParts::of(specs, roles);
+        let parameters = parameters_by_part.total();
+        let networks = work.by_network(train.steps, |name| config.of_network(name).optim.tables());
+        let moments = work.moments(&networks, optim);
         let tokens = work.mean_of(|step| step.tokens);
         let forward = work.mean_bounds(|step| step.forward).times(1.0 / tokens as f64);
         let beside = work.mean(|step| step.recomputed - (TRAINING_TO_FORWARD - 1.0) * step.forward_only);
         let training = forward.times(TRAINING_TO_FORWARD).plus(beside / tokens as f64);
-        let tokens_per_step = product(&[tokens, config.train.micro_steps() as u64]);
-        let tokens = product(&[tokens, config.micro_steps_of_run()]);
+        let tokens_per_step = product(&[tokens, train.micro_steps() as u64]);
+        let tokens = product(&[tokens, train.micro_steps_of_run()]);
         Ok(Self {
             ranks,
             micro_steps_per_rank,
-            parameters: parameters_by_part.total(),
+            parameters,
             parameters_by_part,
-            networks: work.by_network(config),
-            memory_per_rank: memory(config, work, parameters_by_part.total(), micro_steps_per_rank)
-                .divided(config, specs, ranks)
+            networks,
+            memory_per_rank: memory(train, average, work, parameters, moments, micro_steps_per_rank)
+                .divided(train, specs, ranks)
                 .with(work.beside),
-            checkpoint: checkpoint(config, work, parameters_by_part.total(), ranks),
+            checkpoint: checkpoint(train, average, work, parameters, moments, ranks),
             forward_flops_per_token: forward,
             training_flops_per_token: training,
             tokens_per_step,
-            targets_per_step: product(&[
-                config.train.lanes as u64,
-                work.mean_of(|step| step.targets_per_lane),
-            ]),
-            steps: config.train.steps,
+            targets_per_step: product(&[train.lanes as u64, work.mean_of(|step| step.targets_per_lane)]),
+            steps: train.steps,
             tokens,
             flops: training.times(tokens as f64),
         })
@@ -268,17 +272,25 @@ impl MicroStep {
     }
 }
 
-fn memory(config: &Config, work: &Work, parameters: u64, micro_steps: usize) -> RankMemory {
+/// `moments`: bytes of the optimizer's tables.
+fn memory(
+    train: &TrainConfig,
+    average: &AverageConfig,
+    work: &Work,
+    parameters: u64,
+    moments: u64,
+    micro_steps: usize,
+) -> RankMemory {
     let weights = product(&[parameters, VALUE_BYTES]);
     // The sum over micro-steps is a binary counter: one partial sum for each of its digits, and the
     // gradient that comes in.
     let copies = u64::from(micro_steps.ilog2()) + 1;
-    let lanes = (micro_steps * config.train.micro_batch) as u64;
+    let lanes = (micro_steps * train.micro_batch) as u64;
     RankMemory {
         weights,
         gradients: product(&[copies, weights]),
-        optimizer: work.moments(config),
-        average: product(&[config.average.copies(), weights]),
+        optimizer: moments,
+        average: product(&[average.copies(), weights]),
         segment_memory: product(&[2, lanes, work.most_of(|step| step.memory_per_lane), VALUE_BYTES]),
         activations: Bounds {
             least: work.most(|step| step.activations.least),
@@ -289,20 +301,27 @@ fn memory(config: &Config, work: &Work, parameters: u64, micro_steps: usize) -> 
 }
 
 /// Weights are stored as the model and, where they are averaged, as what training goes on from.
-fn checkpoint(config: &Config, work: &Work, parameters: u64, ranks: usize) -> CheckpointCost {
-    let (weights, moments) = (product(&[parameters, VALUE_BYTES]), work.moments(config));
-    let alike = product(&[1 + config.average.copies(), weights]).saturating_add(moments);
+fn checkpoint(
+    train: &TrainConfig,
+    average: &AverageConfig,
+    work: &Work,
+    parameters: u64,
+    moments: u64,
+    ranks: usize,
+) -> CheckpointCost {
+    let weights = product(&[parameters, VALUE_BYTES]);
+    let alike = product(&[1 + average.copies(), weights]).saturating_add(moments);
     let memory_per_lane = work.most_of(|step| step.memory_per_lane);
-    let carry = product(&[config.train.lanes as u64, memory_per_lane, VALUE_BYTES]);
+    let carry = product(&[train.lanes as u64, memory_per_lane, VALUE_BYTES]);
     let own = carry / ranks as u64;
     // The average that is the model is whole on rank 0.
-    let others = config.average.copies().saturating_sub(1);
+    let others = average.copies().saturating_sub(1);
     let divided = product(&[others, weights]).saturating_add(moments);
     let part = divided.div_ceil(ranks as u64);
     // While an average stands in for the weights. Rank 0 has let go of that copy before it makes its second one of the model's size.
-    let held = if config.average.copies() > 0 { weights } else { 0 };
+    let held = if average.copies() > 0 { weights } else { 0 };
     // Copies of it that rank 0 has and the others have.
-    let (first, others) = match config.train.shard {
+    let (first, others) = match train.shard {
         Shard::None => (divided, 0),
         _ => (part, if ranks > 1 { part.max(held) } else { 0 }),
     };

@@ -50,7 +50,7 @@ impl Plan {
     /// Of a run of `ranks` ranks, which fill nodes one after the other. Fails where they cannot share the micro-steps, as training
     /// would, and where the machine does not have the precision.
     pub fn new(
-        config: &Config,
+        mut config: Config,
         work: &Work,
         machine: &Machine,
         ranks: usize,
@@ -63,11 +63,11 @@ impl Plan {
             return Err(TrainError::Layout(format!("{why}\nhint: {hint}")));
         }
         // What is chosen here is what the recipe would say.
-        let mut config = config.clone();
         config.train.shard = choices.shard;
-        let config = &config;
-        let cost = Cost::new(config, work, ranks)?;
-        let parts = StepTime::new(&Setting { config, work, machine, links, choices: *choices }, &cost)?;
+        let Config { train, checkpoint, .. } = &config;
+        let cost = Cost::new(&config, work, ranks)?;
+        let setting = Setting { train, checkpoint, work, machine, links, choices: *choices };
+        let parts = StepTime::new(&setting, &cost)?;
         let step_s = parts.total();
         let tokens_per_s = cost.tokens_per_step as f64 / step_s;
         let operations = |step: &MicroStep| {
@@ -86,18 +86,19 @@ impl Plan {
         // Steps alone: the formulas add checkpoints.
         let bare = step_s - parts.checkpoint;
         let work_s = bare * cost.steps as f64;
-        let as_configured = failures.recovery(work_s, bare * steps_between_checkpoints(config, bare));
+        let every = steps_between_checkpoints(train.steps, checkpoint, bare);
+        let as_configured = failures.recovery(work_s, bare * every);
         let best = failures.best(work_s, bare);
         Ok(Self {
             nodes: links.nodes,
             ranks,
-            lanes: config.train.lanes,
-            micro_batch: config.train.micro_batch,
+            lanes: train.lanes,
+            micro_batch: train.micro_batch,
             micro_steps: cost.micro_steps_per_rank,
             step_s,
             parts,
             tokens_per_s,
-            memory: Held::new(config, work, ranks, choices)?,
+            memory: Held::new(&cost, work, choices),
             memory_limit: machine.memory,
             mfu: flops * tokens_per_s / (peak * ranks as f64),
             steps: cost.steps,

@@ -1,6 +1,6 @@
 //! The parts of a step, in seconds.
 
-use segue_configs::{ByPrecision, Config, Machine, MachineKind, Products, Shard};
+use segue_configs::{ByPrecision, CheckpointConfig, Machine, MachineKind, Products, Shard, TrainConfig};
 use segue_engine::check_ranks;
 use segue_kernels::TrainError;
 use serde::Serialize;
@@ -44,8 +44,10 @@ pub struct StepTime {
 
 /// Where and how a step is made.
 pub struct Setting<'a> {
-    /// The run.
-    pub config: &'a Config,
+    /// How the run steps.
+    pub train: &'a TrainConfig,
+    /// When its state is written.
+    pub checkpoint: &'a CheckpointConfig,
     /// What it trains.
     pub work: &'a Work,
     /// On which machine.
@@ -85,7 +87,7 @@ impl Setting<'_> {
     }
 
     fn algorithm(&self) -> Algorithm {
-        if self.config.train.sums_by_tree() { Algorithm::Tree } else { Algorithm::Any }
+        if self.train.sums_by_tree() { Algorithm::Tree } else { Algorithm::Any }
     }
 
     /// Forward and backward of one micro-step of a turn that updates `parameters` values: all but communication, data, update.
@@ -124,7 +126,7 @@ impl Setting<'_> {
         let parameters = specs.iter().map(|spec| spec.numel() as f64).sum();
         let one = self.micro_step(turn, parameters)?;
         let buckets = |output: f64| {
-            buckets(&specs, &roles, self.config.train.bucket_bytes, output, turn.micro_step.parts.layers)
+            buckets(&specs, &roles, self.train.bucket_bytes, output, turn.micro_step.parts.layers)
         };
         let overlap = self.communication(&one, buckets);
         Ok(StepTime {
@@ -175,12 +177,12 @@ impl Setting<'_> {
     }
 }
 
-/// Steps of `step_s` seconds from one checkpoint to the next, whichever of the two intervals of a recipe is over first; all where it has none.
-pub fn steps_between_checkpoints(config: &Config, step_s: f64) -> f64 {
-    let all = config.train.steps as f64;
-    let by_count = if config.checkpoint.every == 0 { all } else { config.checkpoint.every as f64 };
-    let by_clock =
-        if config.checkpoint.minutes > 0.0 { 60.0 * config.checkpoint.minutes / step_s } else { all };
+/// Steps of `step_s` seconds from one checkpoint to the next of a run of `steps` steps, whichever of the two intervals of a recipe is over
+/// first; all where it has none.
+pub fn steps_between_checkpoints(steps: u64, config: &CheckpointConfig, step_s: f64) -> f64 {
+    let all = steps as f64;
+    let by_count = if config.every == 0 { all } else { config.every as f64 };
+    let by_clock = if config.minutes > 0.0 { 60.0 * config.minutes / step_s } else { all };
     by_count.min(by_clock.max(1.0)).min(all)
 }
 
@@ -219,7 +221,7 @@ impl StepTime {
 
     /// The step of a setting.
     pub fn new(setting: &Setting, cost: &Cost) -> Result<Self, TrainError> {
-        let micro_steps = check_ranks(&setting.config.train, setting.links.ranks())? as f64;
+        let micro_steps = check_ranks(setting.train, setting.links.ranks())? as f64;
         // The mean over the steps of a cycle.
         let cycle: u64 = setting.work.turns.iter().map(|turn| turn.steps).sum();
         let mut time = StepTime::default();
@@ -237,7 +239,7 @@ impl StepTime {
     /// A checkpoint is a copy of the state, which training waits for, and its writing, which it waits for where that takes longer
     /// than the steps to the next.
     fn checkpoint_share(&self, setting: &Setting, cost: &Cost) -> f64 {
-        let every = steps_between_checkpoints(setting.config, self.total());
+        let every = steps_between_checkpoints(setting.train.steps, setting.checkpoint, self.total());
         let interval = self.total() * every;
         let late = (writing(setting.machine, cost) - interval).max(0.0);
         (copying(setting.machine, cost) + late) / every

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use segue_configs::Config;
+use segue_configs::OptimConfig;
 use segue_kernels::ParameterSpec;
 use serde::Serialize;
 
@@ -125,26 +125,23 @@ impl Work {
         (sum / steps.max(1)) as u64
     }
 
-    /// Bytes of the tables that the update rules of `config` keep, of each network by its own.
-    pub fn moments(&self, config: &Config) -> u64 {
-        match self.networks.is_empty() {
-            true => product(&[config.optim.tables(), count(&self.specs), VALUE_BYTES]),
-            false => {
-                self.by_network(config).iter().map(|network| network.optimizer).fold(0, u64::saturating_add)
-            }
+    /// Bytes of the tables that update rules keep: of `networks`, which are its own, or of a single network by the rule of `optim`.
+    pub fn moments(&self, networks: &[NetworkCost], optim: &OptimConfig) -> u64 {
+        match networks {
+            [] => product(&[optim.tables(), count(&self.specs), VALUE_BYTES]),
+            several => several.iter().map(|network| network.optimizer).fold(0, u64::saturating_add),
         }
     }
 
-    /// The cost of each network in a run of `config`; empty for a single network.
-    pub fn by_network(&self, config: &Config) -> Vec<NetworkCost> {
+    /// The cost of each network in a run of so many steps; empty for a single network. `tables`: how many the update rule of a network keeps.
+    pub fn by_network(&self, steps: u64, tables: impl Fn(&str) -> u64) -> Vec<NetworkCost> {
         let of = |(n, (name, own)): (usize, &(&'static str, Range<usize>))| {
             let parameters = count(&self.specs[own.clone()]);
-            let tables = config.of_network(name).optim.tables();
             NetworkCost {
                 name,
                 parameters,
-                optimizer: product(&[tables, parameters, VALUE_BYTES]),
-                updates: self.updates(n, config.train.steps),
+                optimizer: product(&[tables(name), parameters, VALUE_BYTES]),
+                updates: self.updates(n, steps),
             }
         };
         self.networks.iter().enumerate().map(of).collect()

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use segue_collectives::Communicator;
-use segue_configs::{Config, DeviceKind};
+use segue_configs::{DeviceKind, TrainConfig};
 use segue_kernels::libtorch::device::{self, Cards};
 use segue_kernels::{TrainError, libtorch};
 use serde_json::{Value, json};
@@ -25,9 +25,10 @@ const PLACES: [&str; 8] = [
 
 /// Every rank must train the same thing on the same text, make the same calls, and compute alike: all that is in the
 /// configuration but places, the text, that of evaluations (`evaluated_on`), the program, the kind of device, and with `train.exact` the card and
-/// the instructions of its kernels.
+/// the instructions of its kernels. `settings`: the whole configuration as JSON.
 pub fn check_agreement(
-    config: &Config,
+    train: &TrainConfig,
+    settings: &Value,
     state: &TrainState,
     evaluated_on: &str,
     comm: &dyn Communicator,
@@ -35,19 +36,19 @@ pub fn check_agreement(
     if comm.world_size() == 1 {
         return Ok(());
     }
-    let mut own = without(&config.to_json(), &PLACES);
+    let mut own = without(settings, &PLACES);
     // Ranks meet where a trace begins, and say more of a step where noise is measured.
     own["log"] = json!({
-        "noise_scale_every": config.log.noise_scale_every,
-        "trace_from": config.log.trace_from,
-        "trace_steps": config.log.trace_steps,
+        "noise_scale_every": settings["log"]["noise_scale_every"],
+        "trace_from": settings["log"]["trace_from"],
+        "trace_steps": settings["log"]["trace_steps"],
     });
-    let device: &str = if config.train.exact { &state.device } else { kind_of(&state.device) };
+    let device: &str = if train.exact { &state.device } else { kind_of(&state.device) };
     own["rank"] = json!({
-        "corpus": state.corpus, "evaluated_on": evaluated_on, "program": program(), "libtorch": kernels(config.train.exact),
+        "corpus": state.corpus, "evaluated_on": evaluated_on, "program": program(), "libtorch": kernels(train.exact),
         "device": device,
     });
-    let no_card = match (config.train.device, device::loaded()) {
+    let no_card = match (train.device, device::loaded()) {
         (DeviceKind::Auto, Some(Cards::None(why))) => why.to_string(),
         _ => String::new(),
     };
@@ -152,7 +153,9 @@ mod tests {
             let config = MODELS.load(None, &[format!("train.exact={exact}")]).unwrap().config;
             let mut state = TrainState::start(&config, "text", Vec::new(), devices.len(), Device::Cpu);
             state.device = devices[comm.rank()].into();
-            check_agreement(&config, &state, "", comm).err().map(|error| error.to_string())
+            check_agreement(&config.train, &config.to_json(), &state, "", comm)
+                .err()
+                .map(|error| error.to_string())
         })
     }
 

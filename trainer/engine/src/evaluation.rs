@@ -77,7 +77,7 @@ impl<F: Family> Run<'_, F> {
         on_event: &mut dyn FnMut(Event),
     ) -> Result<Option<bool>, TrainError> {
         let Some(KeepBest { min_delta, .. }) = self.family.keeps_best() else { return Ok(None) };
-        if leaves_nothing(self.config) {
+        if leaves_nothing(&self.config.run) {
             return Ok(None);
         }
         let step = self.state.step;

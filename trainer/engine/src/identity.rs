@@ -108,11 +108,10 @@ pub fn dropped(stored: &Value, now: &Config) -> Vec<String> {
     taken.into_iter().filter(differs).map(line).collect()
 }
 
-/// What to say where a run goes on that `train.init_from` says another beginning of than it had.
-pub fn other_start(stored: &Value, config: &Config) -> Option<String> {
+/// What to say where a run goes on that had another beginning than `train.init_from` says, which is `now`.
+pub fn other_start(stored: &Value, now: &str) -> Option<String> {
     let then = stored["train"]["init_from"].as_str().unwrap_or_default();
     let name = |from: &str| if from.is_empty() { "fresh weights".into() } else { format!("`{from}`") };
-    let now = &config.train.init_from;
     (then != now).then(|| {
         format!(
             "train.init_from is not read: the run goes on, and began with {}, not with {}\nhint: choose another run.dir to begin with other weights",
@@ -198,14 +197,14 @@ mod tests {
     fn a_run_that_goes_on_says_that_it_has_begun_already() {
         let config = |from: &str| MODELS.load(None, &[format!("train.init_from={from}")]).unwrap().config;
         let (fresh, of_a) = (config(""), config("a"));
-        assert_eq!(other_start(&fresh.to_json(), &fresh), None);
-        assert_eq!(other_start(&of_a.to_json(), &of_a), None);
-        let told = other_start(&fresh.to_json(), &of_a).unwrap();
+        assert_eq!(other_start(&fresh.to_json(), ""), None);
+        assert_eq!(other_start(&of_a.to_json(), "a"), None);
+        let told = other_start(&fresh.to_json(), "a").unwrap();
         assert!(
             told.contains("began with fresh weights, not with `a`\nhint: choose another run.dir"),
             "{told}"
         );
-        let told = other_start(&of_a.to_json(), &fresh).unwrap();
+        let told = other_start(&of_a.to_json(), "").unwrap();
         assert!(told.contains("began with `a`, not with fresh weights"), "{told}");
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use segue_collectives::{CollectiveError, Communicator};
-use segue_configs::{AverageKind, Config, CountOf, Shard};
+use segue_configs::{AverageConfig, AverageKind, Config, CountOf, OptimConfig, Shard};
 use segue_kernels::libtorch::GradHooks;
 use segue_kernels::libtorch::stream::Event;
 use segue_kernels::{Parameters, TrainError};
@@ -16,7 +16,7 @@ use super::jobs::{Gather, Job};
 use super::shard::{Kept, Row, Shards};
 use super::state::FineTuning;
 use crate::optim::averaging::{self, Averaging, AveragingError, CandidateLoss, Choice, NoAveraging, Saved};
-use crate::optim::{self, Optimizer, Update, clip_factor, joint_norm, learning_rate, norms};
+use crate::optim::{self, Optimizer, Schedule, Update, clip_factor, joint_norm, norms};
 
 /// One network of a run: its optimizer, the averages of its weights, and the buckets of its gradients.
 pub struct Network {
@@ -28,7 +28,11 @@ pub struct Network {
     pub averaging: Box<dyn Averaging>,
     /// What is left of the learning rate, after a run has diverged.
     pub rate: f64,
-    config: Config,
+    optim: OptimConfig,
+    schedule: Schedule,
+    average: AverageConfig,
+    /// Steps between evaluations; 0 for the end only.
+    evaluated_every: u64,
     shards: Shards,
     /// Its weights by bucket, where ranks divide them.
     rows: Vec<Row>,
@@ -55,16 +59,16 @@ pub struct Updated {
 }
 
 impl Network {
-    /// Sets hooks on `parameters`. Sums of `micro_steps` gradients go to `jobs`, bucket by bucket. `comm` says which rank this is.
+    /// Sets hooks on `parameters`. `config` is that of this network; see [`Config::of_network`]. Sums of `micro_steps` gradients go to `jobs`, bucket
+    /// by bucket. `comm` says which rank this is.
     pub fn new(
         name: &'static str,
-        config: &Config,
+        config: Config,
         parameters: &Parameters,
         micro_steps: usize,
         jobs: Option<Sender<Job>>,
         comm: &dyn Communicator,
     ) -> Result<Self, TrainError> {
-        let config = config.of_network(name);
         let groups = group(parameters.specs(), config.train.bucket_bytes);
         let shards = Shards::new(config.train.shard, parameters, &groups, comm.rank(), comm.world_size());
         // Before anybody has a part of them.
@@ -83,13 +87,18 @@ impl Network {
         let part = shards.part(parameters);
         let averaged = part.as_ref().unwrap_or(parameters);
         let averaging = averaging::build(&config.average, config.eval.every, averaged);
+        let schedule =
+            Schedule::new(&config.schedule, config.peak_lr(), config.schedule_steps(), config.rising);
         let (rate, kept) = (1.0, Kept::default());
         Ok(Self {
             name,
             optimizer,
             averaging,
             rate,
-            config,
+            optim: config.optim,
+            schedule,
+            average: config.average,
+            evaluated_every: config.eval.every,
             shards,
             rows,
             part,
@@ -130,7 +139,7 @@ impl Network {
 
     /// The kind of average that it keeps.
     pub fn average_kind(&self) -> AverageKind {
-        self.config.average.kind
+        self.average.kind
     }
 
     /// What its averages are of: `parameters`, or this rank's part of them.
@@ -215,25 +224,24 @@ impl Network {
     }
 
     fn fresh_averages(&self, parameters: &Parameters, stage: &FineTuning) -> Box<dyn Averaging> {
-        let mut average = self.config.average.clone();
+        let mut average = self.average.clone();
         average.start = stage.averages_after(average.left_out()).unwrap_or(average.start);
-        averaging::build(&average, self.config.eval.every, self.averaged(parameters))
+        averaging::build(&average, self.evaluated_every, self.averaged(parameters))
     }
 
     /// Learning rate of step `step` of the run, before its update.
     pub fn learning_rate(&self, step: u64) -> f64 {
-        let step = match self.config.schedule.of {
-            _ if self.config.rising.is_some() => step,
-            CountOf::Run => step,
-            CountOf::Network => self.optimizer.counts().updates() + 1,
+        let step = match self.schedule.counts_updates() {
+            true => self.optimizer.counts().updates() + 1,
+            false => step,
         };
-        learning_rate(&self.config, step) * self.rate
+        self.schedule.rate(step) * self.rate
     }
 
     /// The number by which its averages know step `step` of the run, after it: whether that has updated the network says `updated`. `None` where they do
     /// not take it in.
     pub fn step_of_averages(&self, step: u64, updated: bool) -> Option<u64> {
-        match self.config.average.of {
+        match self.average.of {
             CountOf::Run => Some(step),
             CountOf::Network => updated.then(|| self.optimizer.counts().updates()),
         }
@@ -255,7 +263,7 @@ impl Network {
 
     /// Adds to the step's sums, whose mean is these over `weight`, what `optim.l2` asks for of the parameters that it reaches.
     pub fn penalise(&self, parameters: &Parameters, weight: f64, reached: Option<&[bool]>) {
-        let strength = self.config.optim.l2 * weight;
+        let strength = self.optim.l2 * weight;
         if strength == 0.0 {
             return;
         }
@@ -296,7 +304,7 @@ impl Network {
     ) -> Result<Updated, TrainError> {
         let grads = self.gradients();
         self.kept = Kept::default();
-        let divisor = weight / clip_factor(grad_norm, self.config.optim.clip);
+        let divisor = weight / clip_factor(grad_norm, self.optim.clip);
         self.optimizer.update(parameters, &Update { grads: &grads, divisor, lr, reached })?;
         self.gather(parameters)?;
         Ok(Updated { lr, grad_norm })

@@ -113,10 +113,9 @@ impl<F: Family> Run<'_, F> {
 
     /// Fills the engine from a checkpoint of this very run, whatever keys it has changed since.
     pub(super) fn restore_own(&mut self, path: &Path) -> Result<TrainState, TrainError> {
-        let mut config = self.config.clone();
-        let sections = config.to_json();
-        config.recovery.allow_change =
-            sections.as_object().into_iter().flatten().map(|(key, _)| key.clone()).collect();
-        Ok(restore(path, &config, &self.family, &mut self.engine)?.0)
+        let all = self.config.to_json();
+        let sections: Vec<String> =
+            all.as_object().into_iter().flatten().map(|(name, _)| name.clone()).collect();
+        Ok(restore(path, &sections, &self.family, &mut self.engine)?.0)
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use segue_collectives::busy::first_works;
 use segue_collectives::consensus::{any_rank, any_rank_of};
 use segue_collectives::{Communicator, deadline};
-use segue_configs::{CheckpointConfig, Config};
+use segue_configs::{CheckpointConfig, Config, RunConfig};
 use segue_dataloader::Prefetcher;
 use segue_faults as faults;
 use segue_kernels::TrainError;
@@ -173,16 +173,18 @@ impl<'a, F: Family> Run<'a, F> {
         let lanes = family.cursors().iter().map(to_json).collect();
         let mut state =
             TrainState::start(config, &family.fingerprint(), lanes, comm.world_size(), engine.device());
-        check_agreement(config, &state, &family.evaluated_on(), comm)?;
-        let found = match leaves_nothing(config) {
+        check_agreement(&config.train, &config.to_json(), &state, &family.evaluated_on(), comm)?;
+        let found = match leaves_nothing(&config.run) {
             true => None,
-            false => newest_checkpoint(&checkpoints_of(config), comm, &engine.layout, find_and_set_aside)?,
+            false => {
+                newest_checkpoint(&checkpoints_of(&config.run), comm, &engine.layout, find_and_set_aside)?
+            }
         };
         let (mut resumed, mut refused, mut fresh, mut changed) = (None, Vec::new(), Vec::new(), Vec::new());
         match found {
             Some((path, newer)) => {
-                let (stored, other) = restore(&path, config, &family, &mut engine)?;
-                let unread = other_start(&stored.config, config);
+                let (stored, other) = restore(&path, &config.recovery.allow_change, &family, &mut engine)?;
+                let unread = other_start(&stored.config, &config.train.init_from);
                 for what in dropped(&stored.config, config).into_iter().chain(unread) {
                     on_event(Event::Warning { what });
                 }
@@ -191,7 +193,7 @@ impl<'a, F: Family> Run<'a, F> {
             }
             None => {
                 if !config.train.init_from.is_empty() {
-                    let begun = begin(config, &family, &engine)?;
+                    let begun = begin(&config.train.init_from, &family, &engine)?;
                     fresh = begun.fresh;
                     for note in begun.notes {
                         on_event(Event::Warning { what: format!("train.init_from: {note}") });
@@ -209,8 +211,8 @@ impl<'a, F: Family> Run<'a, F> {
         let cursors = own_cursors(&state, &engine, resumed.as_deref())?;
         // Only now: a command that is refused removes nothing.
         if comm.rank() == 0
-            && !leaves_nothing(config)
-            && let Err(error) = tidy_up(Path::new(&config.run.dir), stay(config, &state))
+            && !leaves_nothing(&config.run)
+            && let Err(error) = tidy_up(Path::new(&config.run.dir), stay(&config.checkpoint, &state))
         {
             on_event(Event::Warning { what: error.to_string() });
         }
@@ -223,7 +225,7 @@ impl<'a, F: Family> Run<'a, F> {
         let CheckpointConfig { every, minutes, .. } = config.checkpoint;
         // Where none is due but at the end, the run waits for it as it is.
         let mut staging = if every == 0 && minutes == 0.0 { Staging::sharing() } else { Staging::default() };
-        if !leaves_nothing(config) {
+        if !leaves_nothing(&config.run) {
             // So that the first checkpoint finds memory in use, as those after it do.
             drop(snapshot(&family, &engine, &state, comm.rank(), &mut staging)?);
         }
@@ -368,7 +370,7 @@ impl<'a, F: Family> Run<'a, F> {
 
     /// Hands the state over to be written, where that has not been done. A collective call.
     pub(super) fn checkpoint(&mut self, on_event: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
-        if leaves_nothing(self.config) || !self.keeper.is_new(self.state.step, self.state.evaluated) {
+        if leaves_nothing(&self.config.run) || !self.keeper.is_new(self.state.step, self.state.evaluated) {
             return Ok(());
         }
         let began = Instant::now();
@@ -385,7 +387,7 @@ impl<'a, F: Family> Run<'a, F> {
         let publication = Publication {
             folder: self.checkpoints(),
             step: self.state.step,
-            stay: stay(self.config, &self.state),
+            stay: stay(&self.config.checkpoint, &self.state),
         };
         on_event(Event::Checkpointing);
         self.keeper.submit(publication, contents, on_event)?;
@@ -398,7 +400,7 @@ impl<'a, F: Family> Run<'a, F> {
 
     /// Where its checkpoints lie.
     pub(super) fn checkpoints(&self) -> PathBuf {
-        checkpoints_of(self.config)
+        checkpoints_of(&self.config.run)
     }
 
     /// Writes the model, and `files` beside it, in the place of the folder `name` of the run; false, on all ranks, where the disk would not
@@ -441,9 +443,9 @@ impl<'a, F: Family> Run<'a, F> {
     }
 }
 
-/// Fills fresh weights with those that `train.init_from` names. Gives the names of those that stay as they were drawn.
-fn begin<F: Family>(config: &Config, family: &F, engine: &Engine<F::Learner>) -> Result<Begun, TrainError> {
-    let from = Path::new(&config.train.init_from);
+/// Fills fresh weights with those that `train.init_from`, which is `from`, names. Gives the names of those that stay as they were drawn.
+fn begin<F: Family>(from: &str, family: &F, engine: &Engine<F::Learner>) -> Result<Begun, TrainError> {
+    let from = Path::new(from);
     let begun = family.begin(&engine.learner, from)?;
     match engine.first_spoiled() {
         None => Ok(begun),
@@ -457,15 +459,15 @@ fn begin<F: Family>(config: &Config, family: &F, engine: &Engine<F::Learner>) ->
 }
 
 /// Which checkpoints stay.
-fn stay(config: &Config, state: &TrainState) -> Stay {
-    Stay::of(&config.checkpoint, state.guard.as_ref().map(|guard| guard.step))
+fn stay(config: &CheckpointConfig, state: &TrainState) -> Stay {
+    Stay::of(config, state.guard.as_ref().map(|guard| guard.step))
 }
 
 /// Whether a run has no folder.
-pub(super) fn leaves_nothing(config: &Config) -> bool {
-    config.run.dir.is_empty()
+pub(super) fn leaves_nothing(run: &RunConfig) -> bool {
+    run.dir.is_empty()
 }
 
-fn checkpoints_of(config: &Config) -> PathBuf {
-    Path::new(&config.run.dir).join(CHECKPOINTS)
+fn checkpoints_of(run: &RunConfig) -> PathBuf {
+    Path::new(&run.dir).join(CHECKPOINTS)
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use segue_configs::{AverageKind, Config};
+use segue_configs::AverageKind;
 use segue_kernels::{Parameters, TrainError};
 use segue_tokenizer::Tokenizer;
 use serde::Deserialize;
@@ -197,16 +197,17 @@ fn model_of<L: Learner>(
     }
 }
 
-/// Fills `engine` from the checkpoint `path`, which must belong to the same data and, but for what `[recovery]` allows,
+/// Fills `engine` from the checkpoint `path`, which must belong to the same data and, but for the sections and keys in `may_change`,
 /// the same configuration. Gives the rest of its state, and the keys that are other ones.
 pub fn restore<F: Family>(
     path: &Path,
-    config: &Config,
+    may_change: &[String],
     family: &F,
     engine: &mut Engine<F::Learner>,
 ) -> Result<(TrainState, Vec<String>), TrainError> {
+    let (config, device) = (engine.config, engine.device());
     let (mut state, changed) =
-        TrainState::read(path, config, &family.fingerprint(), family.data_key(), engine.device())?;
+        TrainState::read(path, config, may_change, (family.data_key(), &family.fingerprint()), device)?;
     if kind_of_average(&state) != config.average.kind {
         // Stages are those of the average that was kept.
         state.fine_tuning = FineTuning::default();

@@ -267,17 +267,17 @@ impl TrainState {
         self.networks.get(network).cloned().unwrap_or_else(|| Counts::all(self.step))
     }
 
-    /// Reads the state of the checkpoint `path`, and refuses that of another configuration or of other data, which
-    /// `data_key` of the configuration names. Gives a line for each key that is another one and may be.
+    /// Reads the state of the checkpoint `path`, and refuses that of another configuration or of other data, given by the key
+    /// of the configuration that names it and its fingerprint. Gives a line for each key that is another one and, by `may_change`, may be.
     pub fn read(
         path: &Path,
         config: &Config,
-        data: &str,
-        data_key: &str,
+        may_change: &[String],
+        (data_key, data): (&str, &str),
         device: Device,
     ) -> Result<(Self, Vec<String>), TrainError> {
         let state = Self::stored(path)?;
-        let (mut differing, changed) = state.compare(config);
+        let (mut differing, changed) = state.compare(config, may_change);
         if state.corpus != data {
             differing.push_str(&format!("  {data_key}: fingerprint {} then, {data} now\n", state.corpus));
         }
@@ -304,11 +304,12 @@ impl TrainState {
         Ok(state)
     }
 
-    /// A line for each key by which `config` is that of another run, and a line for each that is another one and may be.
-    fn compare(&self, config: &Config) -> (String, Vec<String>) {
+    /// A line for each key by which `config` is that of another run, and a line for each that is another one and may be: those in
+    /// `may_change`, and those of whole sections there.
+    fn compare(&self, config: &Config, may_change: &[String]) -> (String, Vec<String>) {
         let (then, settings) = (with_defaults(&self.config, config.models()), effective(config));
         let allowed: Vec<String> =
-            config.recovery.allow_change.iter().map(|key| format!("/{}", key.replace('.', "/"))).collect();
+            may_change.iter().map(|key| format!("/{}", key.replace('.', "/"))).collect();
         let allowed: Vec<&str> = allowed.iter().map(String::as_str).collect();
         let differing = changes(&without(&then, &allowed), &without(&settings, &allowed));
         let all = changes(&then, &settings);
@@ -338,7 +339,9 @@ fn refuse_other_run(path: &Path, mut differing: String) -> Result<(), TrainError
 pub fn check_same_run(config: &Config) -> Result<(), TrainError> {
     let all = list(&Path::new(&config.run.dir).join(CHECKPOINTS))?;
     let newest = all.iter().rev().find_map(|(_, path)| Some((path, TrainState::stored(path).ok()?)));
-    newest.map_or(Ok(()), |(path, state)| refuse_other_run(path, state.compare(config).0))
+    newest.map_or(Ok(()), |(path, state)| {
+        refuse_other_run(path, state.compare(config, &config.recovery.allow_change).0)
+    })
 }
 
 /// What cards are called whose names are not known, as in states that do not tell them, and what the others begin with.
@@ -403,7 +406,7 @@ mod tests {
             let mut state = TrainState::start(&config, "text", Vec::new(), 1, Device::Cpu);
             state.device = device.into();
             fs::write(folder.path().join(STATE), serde_json::to_vec(&state).unwrap()).unwrap();
-            let read = TrainState::read(folder.path(), &config, "text", "data.corpus", Device::Cpu);
+            let read = TrainState::read(folder.path(), &config, &[], ("data.corpus", "text"), Device::Cpu);
             match says {
                 None => assert!(read.is_ok(), "{device}"),
                 Some(says) => assert!(read.unwrap_err().to_string().contains(says)),

@@ -85,10 +85,10 @@ impl<'a, L: Learner> Engine<'a, L> {
         };
         let micro_steps = layout.micro_steps.len();
         let network = |(name, parameters): (&'static str, &Parameters)| {
-            Network::new(name, config, parameters, micro_steps, ready.clone(), comm)
+            Network::new(name, config.of_network(name), parameters, micro_steps, ready.clone(), comm)
         };
         let networks = learner.networks().into_iter().map(network).collect::<Result<_, _>>()?;
-        let loss_scale = LossScaler::new(config);
+        let loss_scale = LossScaler::new(&config.loss_scale, config.train.precision, config.loss_divisor());
         let carries = Vec::new();
         let mut engine = Self { config, comm, layout, networks, reducer, learner, carries, loss_scale };
         engine.begin_carries();

@@ -26,10 +26,6 @@ impl ModelSection for Plain {
     fn check(&self) -> Result<(), ConfigError> {
         Ok(())
     }
-
-    fn check_run(&self, _: &Config) -> Result<(), ConfigError> {
-        Ok(())
-    }
 }
 
 /// A list with one model alone, for what knows one family.

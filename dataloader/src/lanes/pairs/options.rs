@@ -1,5 +1,5 @@
 use crate::sections::{MaskDraws, ObjectiveConfig, ObjectiveKind, PairsConfig, SegmentConfig, SpanKind};
-use segue_configs::Config;
+use segue_configs::{ModelConfig, OwnSections, TrainConfig};
 use segue_data_error::DataError;
 
 /// How sequences of pairs are drawn: what a configuration says of it, checked there.
@@ -57,16 +57,16 @@ pub(crate) enum Task {
 
 impl PairOptions {
     /// What the configuration of a model that reads pairs says.
-    pub fn of(config: &Config) -> Result<PairOptions, DataError> {
-        let Some(reuse_len) = config.model.reuse_len() else {
+    pub fn of(train: &TrainConfig, model: &ModelConfig, own: &OwnSections) -> Result<PairOptions, DataError> {
+        let Some(reuse_len) = model.reuse_len() else {
             let why = format!(
                 "a {} reads no sequences of pairs\nhint: set model.model_type=xlnet",
-                config.model.model_type()
+                model.model_type()
             );
             return Err(DataError::Usage(why));
         };
-        let (pairs, objective) = (config.own::<PairsConfig>(), config.own::<ObjectiveConfig>());
-        let segment = config.own::<SegmentConfig>().segment;
+        let (pairs, objective) = (own.get::<PairsConfig>(), own.get::<ObjectiveConfig>());
+        let segment = own.get::<SegmentConfig>().segment;
         let task = match objective.kind {
             ObjectiveKind::Permutation => Task::Permutation,
             ObjectiveKind::Denoising => {
@@ -78,9 +78,9 @@ impl PairOptions {
             }
         };
         Ok(PairOptions {
-            lanes: config.train.lanes,
-            micro_batch: config.train.micro_batch,
-            seed: config.train.seed,
+            lanes: train.lanes,
+            micro_batch: train.micro_batch,
+            seed: train.seed,
             bidirectional: pairs.bidirectional,
             draws: pairs.draws,
             layout: Layout {
@@ -97,6 +97,11 @@ impl PairOptions {
             },
             task,
         })
+    }
+
+    /// The same over so many lanes, with random choices resampled as `draws` says.
+    pub fn over(self, lanes: usize, draws: MaskDraws) -> Self {
+        Self { lanes, draws, ..self }
     }
 
     /// Tokens of a sequence that are reused text, and the rest.

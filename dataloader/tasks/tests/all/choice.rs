@@ -7,7 +7,7 @@ use std::fs;
 
 use scratch::{ALL, DEV, config, counts, folder, rows, words, xlnet};
 use segue_skip::shared_data;
-use segue_tasks::{Answer, Kind, Target, TaskConfig, TaskData, write_predictions};
+use segue_tasks::{Answer, Kind, Target, TaskConfig, write_predictions};
 use serde_json::Value;
 
 const TOKENS: &str = "a b c d e f g ? .";
@@ -16,7 +16,7 @@ const TOKENS: &str = "a b c d e f g ? .";
 #[test]
 fn dream_has_the_known_questions() {
     let (Some(dream), Some(tokenizer)) = (shared_data("dream"), xlnet()) else { return };
-    let data = TaskData::open(&config("dream", &dream), &tokenizer, ALL).unwrap();
+    let data = scratch::open(&config("dream", &dream), &tokenizer, ALL).unwrap();
     // Counted with another program.
     for (split, questions) in
         [(data.train.as_ref().unwrap(), 6116), (&data.dev[0], 2040), (&data.test[0], 2041)]
@@ -31,7 +31,7 @@ fn dream_has_the_known_questions() {
 #[test]
 fn race_has_the_questions_and_answers_of_its_files() {
     let (Some(race), Some(tokenizer)) = (shared_data("race"), xlnet()) else { return };
-    let data = TaskData::open(&config("race", &race), &tokenizer, DEV).unwrap();
+    let data = scratch::open(&config("race", &race), &tokenizer, DEV).unwrap();
     let mut answers: BTreeMap<String, usize> = BTreeMap::new();
     for entry in fs::read_dir(race.join("dev")).unwrap() {
         let file: Value = serde_json::from_slice(&fs::read(entry.unwrap().path()).unwrap()).unwrap();
@@ -63,7 +63,7 @@ fn options_are_sequences_and_levels_are_told_apart() {
         ids
     };
     let (sep, cls) = (tokenizer.token_id("<sep>").unwrap(), tokenizer.token_id("<cls>").unwrap());
-    let data = TaskData::open(&config("race", folder.path()), &tokenizer, ALL).unwrap();
+    let data = scratch::open(&config("race", folder.path()), &tokenizer, ALL).unwrap();
     let train = data.train.as_ref().unwrap();
     let option = |text: &str| [ids("a a a"), vec![sep], ids(text), vec![sep, cls]].concat();
     assert_eq!(train.examples[0].sequences[1].ids, option("f c ."));
@@ -75,12 +75,12 @@ fn options_are_sequences_and_levels_are_told_apart() {
         [("high/1-0", "high"), ("high/1-1", "high"), ("middle/2-0", "middle"), ("middle/2-1", "middle")];
     assert_eq!(told, levels);
     assert_eq!((&rows(train)[0].gold, data.test.len()), (&Target::Option(1), 0));
-    let middle = TaskData::open(&config("race-middle", folder.path()), &tokenizer, ALL).unwrap();
+    let middle = scratch::open(&config("race-middle", folder.path()), &tokenizer, ALL).unwrap();
     assert_eq!((middle.train.unwrap().examples.len(), middle.dev[0].examples.len()), (2, 2));
     let path = folder.path().join("answers.tsv");
     write_predictions(&data.dev[0], &data.labels, &[Answer::Option(1), Answer::Option(0)], &path).unwrap();
     assert_eq!(fs::read_to_string(path).unwrap(), "index\tprediction\nmiddle/7-0\tB\nmiddle/7-1\tA\n");
-    let high = TaskData::open(&config("race-high", folder.path()), &tokenizer, DEV);
+    let high = scratch::open(&config("race-high", folder.path()), &tokenizer, DEV);
     assert_eq!(high.unwrap_err().exit_code(), 65);
 }
 
@@ -91,7 +91,7 @@ fn questions_of_ones_own_are_json_lines() {
                  {\"context\": \"a\", \"options\": [\"c\", \"d\"], \"answer\": \"d\", \"id\": \"x\", \"group\": \"hard\"}\n";
     let folder = folder(&[("train.jsonl", lines.as_bytes()), ("dev.jsonl", lines.as_bytes())]);
     let tokenizer = words(TOKENS);
-    let data = TaskData::open(&config("choice", folder.path()), &tokenizer, ALL).unwrap();
+    let data = scratch::open(&config("choice", folder.path()), &tokenizer, ALL).unwrap();
     let dev = &data.dev[0];
     let sizes: Vec<usize> = dev.examples.iter().map(|example| example.sequences.len()).collect();
     assert_eq!(sizes, [3, 2]);
@@ -107,7 +107,7 @@ fn bad_questions_are_told_and_can_be_left_out() {
     let bad = ARTICLE.replace("a a a", " ");
     let tiny = folder(&[("dev/high/1.txt", bad.as_bytes()), ("dev/high/2.txt", ARTICLE.as_bytes())]);
     let mut config = config("race", tiny.path());
-    let error = TaskData::open(&config, &tokenizer, DEV).unwrap_err();
+    let error = scratch::open(&config, &tokenizer, DEV).unwrap_err();
     assert!(
         error
             .to_string()
@@ -117,9 +117,9 @@ fn bad_questions_are_told_and_can_be_left_out() {
     assert_eq!(error.exit_code(), 65);
     config.change(|task: &mut TaskConfig| task.skip_bad = true);
     // What is scored is answered all the same.
-    let data = TaskData::open(&config, &tokenizer, DEV).unwrap();
+    let data = scratch::open(&config, &tokenizer, DEV).unwrap();
     let dev = &data.dev[0];
     assert_eq!((dev.examples.len(), dev.skipped.count, dev.skipped.notes.len()), (4, 0, 1));
-    let error = TaskData::open(&config, &tokenizer, ALL).unwrap_err();
+    let error = scratch::open(&config, &tokenizer, ALL).unwrap_err();
     assert_eq!(error.exit_code(), 66);
 }

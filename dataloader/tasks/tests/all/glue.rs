@@ -7,7 +7,7 @@ use std::fs;
 
 use scratch::{ALL, DEV, config, counts, folder, rows, words, xlnet};
 use segue_skip::shared_data;
-use segue_tasks::{Answer, Kind, Target, TaskConfig, TaskData, TaskLoss, TaskSplits, write_predictions};
+use segue_tasks::{Answer, Kind, Target, TaskConfig, TaskLoss, TaskSplits, write_predictions};
 
 /// Row X27.
 #[test]
@@ -25,7 +25,7 @@ fn the_published_files_have_the_known_rows_and_labels() {
     ];
     for (name, sizes, labels) in known {
         let splits = TaskSplits { train: sizes[0] > 0, ..ALL };
-        let data = TaskData::open(&config(name, &glue), &tokenizer, splits).unwrap();
+        let data = scratch::open(&config(name, &glue), &tokenizer, splits).unwrap();
         let of = |splits: &[&segue_tasks::Split]| splits.iter().map(|s| s.examples.len()).sum::<usize>();
         let train = data.train.as_ref();
         let found =
@@ -44,7 +44,7 @@ fn the_published_files_have_the_known_rows_and_labels() {
 #[test]
 fn stsb_has_its_scores() {
     let (Some(glue), Some(tokenizer)) = (shared_data("glue"), xlnet()) else { return };
-    let data = TaskData::open(&config("stsb", &glue), &tokenizer, ALL).unwrap();
+    let data = scratch::open(&config("stsb", &glue), &tokenizer, ALL).unwrap();
     let sum = |split: &segue_tasks::Split| -> f64 {
         rows(split)
             .iter()
@@ -67,7 +67,7 @@ fn questions_of_qnli_compete_for_their_sentences() {
     let (Some(glue), Some(tokenizer)) = (shared_data("glue"), xlnet()) else { return };
     let mut config = config("qnli", &glue);
     config.change(|task: &mut TaskConfig| task.loss = TaskLoss::Ranking);
-    let data = TaskData::open(&config, &tokenizer, DEV).unwrap();
+    let data = scratch::open(&config, &tokenizer, DEV).unwrap();
     let dev = &data.dev[0];
     // Counted with another program: 2738 questions with one row, 1361 with two, 1 with three, all of these with one right.
     let of_size = |size: usize| dev.examples.iter().filter(|e| e.sequences.len() == size).count();
@@ -89,7 +89,7 @@ fn sentences_of_wnli_compete_and_what_cannot_is_left_out_of_training() {
     let (Some(glue), Some(tokenizer)) = (shared_data("glue"), xlnet()) else { return };
     let mut config = config("wnli", &glue);
     config.change(|task: &mut TaskConfig| task.loss = TaskLoss::Margin);
-    let data = TaskData::open(&config, &tokenizer, ALL).unwrap();
+    let data = scratch::open(&config, &tokenizer, ALL).unwrap();
     let train = data.train.as_ref().unwrap();
     // Counted with another program: groups of two rows 242, three 9, five 2 with one right row each.
     assert_eq!((train.examples.len(), rows(train).len()), (253, 242 * 2 + 9 * 3 + 2 * 5));
@@ -128,7 +128,7 @@ fn every_layout_is_read() {
         ("diagnostic/diagnostic.tsv", b"index\tsentence1\tsentence2\n0\ta\tb\n"),
     ]);
     let tokenizer = words(TOKENS);
-    let open = |name: &str, splits| TaskData::open(&config(name, folder.path()), &tokenizer, splits).unwrap();
+    let open = |name: &str, splits| scratch::open(&config(name, folder.path()), &tokenizer, splits).unwrap();
     let id = |word: &str| tokenizer.token_id(word).unwrap();
     let pair = vec![id("a"), id("<sep>"), id("b"), id("<sep>"), id("<cls>")];
 
@@ -162,7 +162,7 @@ fn every_layout_is_read() {
     let path = folder.path().join("AX.tsv");
     write_predictions(&ax.test[0], &ax.labels, &[Answer::Class(1)], &path).unwrap();
     assert_eq!(fs::read_to_string(path).unwrap(), "index\tprediction\n0\tentailment\n");
-    let error = TaskData::open(&config("ax", folder.path()), &tokenizer, ALL).unwrap_err();
+    let error = scratch::open(&config("ax", folder.path()), &tokenizer, ALL).unwrap_err();
     assert_eq!(error.exit_code(), 64);
 }
 
@@ -186,7 +186,7 @@ fn bad_files_are_told_with_file_line_and_remedy() {
         ("x\n".into(), "line 1: it has no header and 1 column, where files of `rte` have 4"),
     ] {
         let folder = folder(&[("train.tsv", content.as_bytes()), ("dev.tsv", good.as_bytes())]);
-        let error = TaskData::open(&config("rte", folder.path()), &words(TOKENS), ALL).unwrap_err();
+        let error = scratch::open(&config("rte", folder.path()), &words(TOKENS), ALL).unwrap_err();
         assert!(error.to_string().contains(&format!("train.tsv, {what}")), "{error}");
         assert_eq!(error.exit_code(), 65);
     }
@@ -195,7 +195,7 @@ fn bad_files_are_told_with_file_line_and_remedy() {
     let folder = folder(&[("RTE/train.tsv", &bytes), ("RTE/dev.tsv", good.as_bytes())]);
     let mut config = config("rte", folder.path());
     config.change(|task: &mut TaskConfig| task.skip_bad = true);
-    let data = TaskData::open(&config, &words(TOKENS), ALL).unwrap();
+    let data = scratch::open(&config, &words(TOKENS), ALL).unwrap();
     let train = data.train.unwrap();
     assert_eq!((train.examples.len(), train.skipped.count, data.dev[0].skipped.count), (2, 4, 0));
     assert!(train.skipped.first.iter().any(|line| line.contains("train.tsv, line 7: it is not UTF-8")));
@@ -205,12 +205,12 @@ fn bad_files_are_told_with_file_line_and_remedy() {
 fn what_is_missing_is_told_with_what_was_looked_for() {
     let folder = folder(&[("other.tsv", b"x")]);
     let tokenizer = words(TOKENS);
-    let error = TaskData::open(&config("mrpc", folder.path()), &tokenizer, ALL).unwrap_err();
+    let error = scratch::open(&config("mrpc", folder.path()), &tokenizer, ALL).unwrap_err();
     assert_eq!(error.exit_code(), 66);
     assert!(error.to_string().contains("(or msr_paraphrase_train.txt)"), "{error}");
-    let error = TaskData::open(&config("mrpx", folder.path()), &tokenizer, ALL).unwrap_err();
+    let error = scratch::open(&config("mrpx", folder.path()), &tokenizer, ALL).unwrap_err();
     assert!(error.exit_code() == 64 && error.hint().unwrap().contains("known are cola, sst2"), "{error}");
     let mut ranked = config("rte", folder.path());
     ranked.change(|task: &mut TaskConfig| task.loss = TaskLoss::Ranking);
-    assert_eq!(TaskData::open(&ranked, &tokenizer, ALL).unwrap_err().exit_code(), 64);
+    assert_eq!(scratch::open(&ranked, &tokenizer, ALL).unwrap_err().exit_code(), 64);
 }

@@ -21,9 +21,9 @@ fn both(
     let tokenizer = words(TOKENS);
     let mut config = config(task, folder.path());
     config.change(|segments: &mut SegmentConfig| segments.segment = LONGEST);
-    let data = TaskData::open(&config, &tokenizer, ALL).unwrap();
+    let data = crate::scratch::open(&config, &tokenizer, ALL).unwrap();
     let path = folder.path().join(dev);
-    let options = InputOptions { name: task, task: &config.own(), format, text: None, second_text: None };
+    let options = InputOptions { name: task, task: &config.own.get(), format, text: None, second_text: None };
     let inputs = Inputs::read(&path, &options).unwrap();
     let template = Template::new(&tokenizer, LONGEST).unwrap();
     let encoded = inputs.encode(data.kind, &tokenizer, template).unwrap();

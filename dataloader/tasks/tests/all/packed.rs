@@ -10,7 +10,7 @@ use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray};
 use arrow_ipc::writer::StreamWriter;
 use parquet::arrow::ArrowWriter;
 use scratch::{ALL, DEV, config, folder, rows, words};
-use segue_tasks::{Example, Target, TaskConfig, TaskData};
+use segue_tasks::{Example, Target, TaskConfig};
 
 const TOKENS: &str = "a b c d e f g";
 
@@ -46,7 +46,7 @@ fn forms(lines: &str, batch: &RecordBatch) -> [(&'static str, Vec<u8>); 5] {
 /// The examples of a task whose only file has some content.
 fn dev_examples(task: &str, file: &str, content: &[u8]) -> (Vec<String>, Vec<Example>, String) {
     let folder = folder(&[(&format!("train.{file}"), content), (&format!("dev.{file}"), content)]);
-    let data = TaskData::open(&config(task, folder.path()), &words(TOKENS), ALL).unwrap();
+    let data = scratch::open(&config(task, folder.path()), &words(TOKENS), ALL).unwrap();
     assert_eq!(data.train.unwrap().examples.len(), data.dev[0].examples.len());
     let dev = data.dev.into_iter().next().unwrap();
     (data.labels, dev.examples, dev.fingerprint)
@@ -88,7 +88,7 @@ fn a_test_split_of_marks_alone_has_no_labels_in_any_form() {
     for ((file, told), (_, marked)) in told.into_iter().zip(marked) {
         let [train, dev, test] = ["train", "dev", "test"].map(|split| format!("{split}.{file}"));
         let folder = folder(&[(&train, &told[..]), (&dev, &told), (&test, &marked)]);
-        let data = TaskData::open(&config("text", folder.path()), &words(TOKENS), ALL).unwrap();
+        let data = scratch::open(&config("text", folder.path()), &words(TOKENS), ALL).unwrap();
         assert_eq!(
             (data.labels.len(), data.dev[0].is_told(), data.test[0].is_told()),
             (2, true, false),
@@ -125,10 +125,10 @@ fn what_is_wrong_with_a_row_is_told_by_its_number() {
     let mut config = config("text", folder.path());
     config.change(|task: &mut TaskConfig| task.labels = ["x", "y"].map(String::from).to_vec());
     let tokenizer = words(TOKENS);
-    let error = TaskData::open(&config, &tokenizer, DEV).unwrap_err().to_string();
+    let error = scratch::open(&config, &tokenizer, DEV).unwrap_err().to_string();
     assert!(error.contains("dev.parquet, line 3: it has no label"), "{error}");
     config.change(|task: &mut TaskConfig| task.skip_bad = true);
-    let data = TaskData::open(&config, &tokenizer, DEV).unwrap();
+    let data = scratch::open(&config, &tokenizer, DEV).unwrap();
     assert_eq!((rows(&data.dev[0]).len(), data.dev[0].skipped.count), (2, 1));
 }
 
@@ -139,7 +139,7 @@ fn damaged_files_are_errors() {
     for (file, content) in forms("{\"text\":\"a\",\"label\":\"x\"}\n{}\n", &batch).into_iter().skip(1) {
         let cut = &content[..content.len() / 2];
         let folder = folder(&[(&format!("train.{file}"), cut)]);
-        let error = TaskData::open(&config("text", folder.path()), &words(TOKENS), ALL).unwrap_err();
+        let error = scratch::open(&config("text", folder.path()), &words(TOKENS), ALL).unwrap_err();
         assert_eq!(error.exit_code(), 65, "{file}: {error}");
         assert!(error.to_string().contains(&format!("train.{file}")), "{error}");
     }

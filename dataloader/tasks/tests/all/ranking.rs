@@ -32,7 +32,7 @@ fn open(files: &Files<'_>, set: &str) -> Result<TaskData, DataError> {
     let mut config = config("ranking", folder.path());
     config.change(|task: &mut TaskConfig| task.skip_bad = set == "skip_bad");
     config.change(|task: &mut TaskConfig| task.negatives = if set == "one" { 1 } else { 8 });
-    TaskData::open(&config, &words(TOKENS), ALL)
+    scratch::open(&config, &words(TOKENS), ALL)
 }
 
 fn rankings(split: &Split) -> &Rankings {

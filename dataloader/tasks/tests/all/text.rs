@@ -4,7 +4,7 @@ use crate::scratch;
 
 use scratch::{ALL, DEV, config, counts, folder, rows, words, xlnet};
 use segue_skip::shared_data;
-use segue_tasks::{Kind, Target, TaskConfig, TaskData, TaskSplits};
+use segue_tasks::{Kind, Target, TaskConfig, TaskSplits};
 
 const TOKENS: &str = "a b c d e f g";
 
@@ -12,7 +12,7 @@ const TOKENS: &str = "a b c d e f g";
 #[test]
 fn ag_news_has_the_known_rows_and_labels() {
     let (Some(news), Some(tokenizer)) = (shared_data("agnews"), xlnet()) else { return };
-    let data = TaskData::open(&config("agnews", &news), &tokenizer, ALL).unwrap();
+    let data = scratch::open(&config("agnews", &news), &tokenizer, ALL).unwrap();
     assert_eq!(data.labels, ["World", "Sports", "Business", "Sci/Tech"]);
     let train = data.train.as_ref().unwrap();
     // Counted with another program; there is no train.tsv, so that dev.tsv is learnt from and test.tsv scored.
@@ -33,7 +33,7 @@ fn labelled_sentences_of_any_make_are_read() {
     };
     let folder = folder(&[("train.txt", &std::fs::read(sentences).unwrap())]);
     let splits = TaskSplits { train: true, dev: false, test: false };
-    let data = TaskData::open(&config("text", folder.path()), &tokenizer, splits).unwrap();
+    let data = scratch::open(&config("text", folder.path()), &tokenizer, splits).unwrap();
     let train = data.train.as_ref().unwrap();
     assert_eq!((data.kind, &data.labels[..]), (Kind::Classification, &["0".to_string(), "1".into()][..]));
     assert_eq!(counts(&data, train).into_values().collect::<Vec<_>>(), [500, 500]);
@@ -47,7 +47,7 @@ fn releases_with_classes_from_one_are_read() {
     let tokenizer = words(TOKENS);
     let id = |word: &str| tokenizer.token_id(word).unwrap();
     for (name, class) in [("dbpedia", 2), ("amazon5", 2), ("agnews", 2)] {
-        let data = TaskData::open(&config(name, folder.path()), &tokenizer, ALL).unwrap();
+        let data = scratch::open(&config(name, folder.path()), &tokenizer, ALL).unwrap();
         let train = data.train.as_ref().unwrap();
         assert_eq!(train.examples[0].target, Target::Class(class), "{name}");
         let ids = &train.examples[0].sequences[0].ids;
@@ -62,7 +62,7 @@ fn releases_with_classes_from_one_are_read() {
             if name == "agnews" { "`\\` is read as ` ` in 1 text" } else { "`\\n` is read as ` ` in 1 text" };
         assert!(notes.iter().any(|note| note == wanted), "{name}: {notes:?}");
     }
-    let error = TaskData::open(&config("yelp2", folder.path()), &tokenizer, ALL).unwrap_err().to_string();
+    let error = scratch::open(&config("yelp2", folder.path()), &tokenizer, ALL).unwrap_err().to_string();
     assert!(error.contains("train.csv, line 1: unknown label `3`, expected one of 1, 2"), "{error}");
 }
 
@@ -78,7 +78,7 @@ fn imdb_is_read_from_folders_and_tables() {
         ("test/neg/0_2.txt", b"e"),
         ("test/pos/0_10.txt", b"f\r\n"),
     ]);
-    let data = TaskData::open(&config("imdb", folders.path()), &tokenizer, ALL).unwrap();
+    let data = scratch::open(&config("imdb", folders.path()), &tokenizer, ALL).unwrap();
     let train = data.train.as_ref().unwrap();
     assert_eq!(train.examples[0].sequences[0].ids, [id("a"), id("b"), id("<sep>"), id("<cls>")]);
     let told: Vec<_> = rows(&data.dev[0]).iter().map(|row| (row.index.as_str(), row.gold.clone())).collect();
@@ -86,10 +86,10 @@ fn imdb_is_read_from_folders_and_tables() {
 
     let table = b"review,sentiment\n\"a, b<br />c\",positive\nd,negative\n";
     let tables = folder(&[("train.csv", table), ("test.csv", table)]);
-    let data = TaskData::open(&config("imdb", tables.path()), &tokenizer, ALL).unwrap();
+    let data = scratch::open(&config("imdb", tables.path()), &tokenizer, ALL).unwrap();
     assert_eq!(data.train.unwrap().examples[0].target, Target::Class(1));
     let empty = folder(&[("train/neg/0_3.txt", b" "), ("train/pos/0_3.txt", b"a")]);
-    let error = TaskData::open(&config("imdb", empty.path()), &tokenizer, ALL).unwrap_err().to_string();
+    let error = scratch::open(&config("imdb", empty.path()), &tokenizer, ALL).unwrap_err().to_string();
     assert!(error.contains("train/neg/0_3.txt, line 1: its text is empty"), "{error}");
 }
 
@@ -107,7 +107,7 @@ fn json_lines_with_two_texts_and_numbers_to_learn() {
     config.change(|task: &mut TaskConfig| {
         (task.text, task.second_text, task.label) = ("q".into(), "p".into(), "y".into());
     });
-    let data = TaskData::open(&config, &tokenizer, ALL).unwrap();
+    let data = scratch::open(&config, &tokenizer, ALL).unwrap();
     assert_eq!((data.kind, data.labels.len()), (Kind::Regression, 0));
     let id = |word: &str| tokenizer.token_id(word).unwrap();
     let dev = &data.dev[0];
@@ -117,7 +117,7 @@ fn json_lines_with_two_texts_and_numbers_to_learn() {
     config.change(|task: &mut TaskConfig| {
         (task.text, task.second_text, task.label) = ("p".into(), String::new(), "q".into());
     });
-    let error = TaskData::open(&config, &tokenizer, ALL).unwrap_err().to_string();
+    let error = scratch::open(&config, &tokenizer, ALL).unwrap_err().to_string();
     assert!(error.contains("train.jsonl, line 1: the label `a` is not a number"), "{error}");
 }
 
@@ -125,14 +125,14 @@ fn json_lines_with_two_texts_and_numbers_to_learn() {
 fn labels_of_a_file_of_ones_own_come_from_training_or_from_the_configuration() {
     let folder = folder(&[("train.tsv", b"a b\tx\nc d\ty\n"), ("dev.tsv", b"a a\tx\na b\tz\n")]);
     let tokenizer = words(TOKENS);
-    let error = TaskData::open(&config("text", folder.path()), &tokenizer, ALL).unwrap_err().to_string();
+    let error = scratch::open(&config("text", folder.path()), &tokenizer, ALL).unwrap_err().to_string();
     assert!(error.contains("dev.tsv, line 2: unknown label `z`, expected one of x, y"), "{error}");
     let mut named = config("text", folder.path());
     named.change(|task: &mut TaskConfig| task.labels = ["z", "y", "x"].map(String::from).to_vec());
-    let data = TaskData::open(&named, &tokenizer, DEV).unwrap();
+    let data = scratch::open(&named, &tokenizer, DEV).unwrap();
     assert_eq!(rows(&data.dev[0])[1].gold, Target::Class(0));
     std::fs::remove_file(folder.path().join("train.tsv")).unwrap();
-    let error = TaskData::open(&config("text", folder.path()), &tokenizer, DEV).unwrap_err();
+    let error = scratch::open(&config("text", folder.path()), &tokenizer, DEV).unwrap_err();
     assert!(error.hint().unwrap().contains("list them in task.labels"), "{error}");
 }
 
@@ -149,7 +149,7 @@ fn a_header_of_unknown_names_is_refused() {
                 _ => task.labels = key.split(',').map(String::from).collect(),
             });
         });
-        TaskData::open(&config, &words(TOKENS), TaskSplits { test: false, ..ALL })
+        scratch::open(&config, &words(TOKENS), TaskSplits { test: false, ..ALL })
     };
     let named = format!("comment,verdict\n{rows}");
     let error = open(named.clone(), &[]).unwrap_err();

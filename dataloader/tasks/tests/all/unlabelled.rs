@@ -16,7 +16,7 @@ fn open_with(name: &str, files: Files<'_>, set: impl Fn(&mut Config)) -> Result<
     let folder = folder(&files);
     let mut config = config(name, folder.path());
     set(&mut config);
-    TaskData::open(&config, &words(TOKENS), if config.task.name.starts_with("adv-") { DEV } else { ALL })
+    scratch::open(&config, &words(TOKENS), if config.task.name.starts_with("adv-") { DEV } else { ALL })
 }
 
 fn open(name: &str, files: Files<'_>) -> TaskData {

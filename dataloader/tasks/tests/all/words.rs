@@ -8,9 +8,7 @@ use std::fs;
 use scratch::text::pieces::{CONTROL, Model, NORMAL, UNKNOWN};
 use scratch::{ALL, DEV, config, counts, folder, words, xlnet};
 use segue_skip::shared_data;
-use segue_tasks::{
-    Answer, Kind, Records, Split, TaggedSentence, Target, TaskConfig, TaskData, write_predictions,
-};
+use segue_tasks::{Answer, Kind, Records, Split, TaggedSentence, Target, TaskConfig, write_predictions};
 use segue_tokenizer::Tokenizer;
 use serde_json::{Value, json};
 
@@ -29,7 +27,7 @@ fn the_label_of_a_word_stands_at_its_first_piece() {
     let Some(tokenizer) = xlnet() else { return };
     let folder =
         folder(&[("train.txt", TRAIN.as_bytes()), ("valid.txt", b"unaffordability O\nLondon B-LOC\n")]);
-    let data = TaskData::open(&config("conll", folder.path()), &tokenizer, ALL).unwrap();
+    let data = scratch::open(&config("conll", folder.path()), &tokenizer, ALL).unwrap();
     assert_eq!((data.kind, &data.labels.join(" ")[..]), (Kind::Tagging, "O B-LOC B-PER"));
     let dev = &data.dev[0];
     let Target::Tags(tags) = &dev.examples[0].target else { panic!() };
@@ -56,7 +54,7 @@ fn words_that_do_not_fit_are_counted_and_answered_o() {
     ]);
     let mut config = config("conll", folder.path());
     config.change(|segments: &mut SegmentConfig| segments.segment = 4);
-    let data = TaskData::open(&config, &words("Ada ran home to London"), ALL).unwrap();
+    let data = scratch::open(&config, &words("Ada ran home to London"), ALL).unwrap();
     let dev = &data.dev[0];
     assert_eq!(sentences(dev)[0].positions, [Some(0), Some(1), None, None]);
     assert!(dev.skipped.notes[0].starts_with("2 words of 1 sentences did not fit and are answered O"));
@@ -72,12 +70,12 @@ fn words_that_do_not_fit_are_counted_and_answered_o() {
     fs::write(folder.path().join("dev.txt"), invisible).unwrap();
     config.change(|segments: &mut SegmentConfig| segments.segment = 64);
     if let Some(tokenizer) = xlnet() {
-        let data = TaskData::open(&config, &tokenizer, DEV).unwrap();
+        let data = scratch::open(&config, &tokenizer, DEV).unwrap();
         let note = "without a piece in the vocabulary, answered O: 2 words of 2 sentences (U+200E, U+FEFF)";
         assert_eq!(data.dev[0].skipped.notes, [note]);
     }
     fs::write(folder.path().join("dev.txt"), "Ada B-ORG\n").unwrap();
-    let error = TaskData::open(&config, &words("Ada ran"), DEV).unwrap_err().to_string();
+    let error = scratch::open(&config, &words("Ada ran"), DEV).unwrap_err().to_string();
     assert!(
         error.contains("dev.txt, line 1: unknown label `B-ORG`, expected one of O, B-LOC, B-PER"),
         "{error}"
@@ -93,7 +91,7 @@ fn words_marked_as_ignored_are_read_and_neither_learnt_nor_scored() {
         ("test.txt", b"a -100\nb O\n"),
     ]);
     let mut config = config("conll", folder.path());
-    let data = TaskData::open(&config, &words("a b c"), ALL).unwrap();
+    let data = scratch::open(&config, &words("a b c"), ALL).unwrap();
     assert_eq!(data.labels, ["O", "B-X"]);
     let train = data.train.as_ref().unwrap();
     let targets: Vec<&Target> = train.examples.iter().map(|example| &example.target).collect();
@@ -117,24 +115,24 @@ fn words_marked_as_ignored_are_read_and_neither_learnt_nor_scored() {
     assert_eq!(data.test[0].skipped.notes, [note]);
     // Of words that do not fit, those are told that are answered O for it.
     config.change(|segments: &mut SegmentConfig| segments.segment = 4);
-    let notes = TaskData::open(&config, &words("a b c"), DEV).unwrap().dev.remove(0).skipped.notes;
+    let notes = scratch::open(&config, &words("a b c"), DEV).unwrap().dev.remove(0).skipped.notes;
     assert!(notes.iter().any(|note| note.starts_with("1 words of 1 sentences did not fit")), "{notes:?}");
     fs::write(folder.path().join("dev.txt"), "a O\nb O\nb -100\n").unwrap();
-    let notes = TaskData::open(&config, &words("a b c"), DEV).unwrap().dev.remove(0).skipped.notes;
+    let notes = scratch::open(&config, &words("a b c"), DEV).unwrap().dev.remove(0).skipped.notes;
     assert!(!notes.iter().any(|note| note.contains("did not fit")), "{notes:?}");
     fs::write(folder.path().join("dev.txt"), tags).unwrap();
     config.change(|segments: &mut SegmentConfig| segments.segment = 64);
     // A label that is listed is one.
     let labels = ["O", "B-X", "-100", "-100.0"].map(String::from).to_vec();
     config.change(|task: &mut TaskConfig| task.labels = labels);
-    let data = TaskData::open(&config, &words("a b c"), ALL).unwrap();
+    let data = scratch::open(&config, &words("a b c"), ALL).unwrap();
     assert_eq!(sentences(&data.dev[0])[0].gold, [0, 2, 1]);
 }
 
 /// The pieces of a sentence's words, with their symbols left out.
 fn pieces_of(tokenizer: &Tokenizer, text: &str) -> Vec<String> {
     let folder = folder(&[("train.txt", text.as_bytes()), ("dev.txt", text.as_bytes())]);
-    let data = TaskData::open(&config("conll", folder.path()), tokenizer, DEV).unwrap();
+    let data = scratch::open(&config("conll", folder.path()), tokenizer, DEV).unwrap();
     let ids = &data.dev[0].examples[0].sequences[0].ids;
     ids[..ids.len() - 2].iter().map(|id| tokenizer.token(*id).unwrap()).collect()
 }
@@ -207,13 +205,13 @@ fn misleading_rows_of_glue_are_read_with_the_labels_of_its_tasks() {
         ("adv-qnli", &[148], "entailment"),
         ("adv-rte", &[81], "entailment"),
     ] {
-        let data = TaskData::open(&config(name, &glue), &tokenizer, DEV).unwrap();
+        let data = scratch::open(&config(name, &glue), &tokenizer, DEV).unwrap();
         let found: Vec<usize> = data.dev.iter().map(|split| split.examples.len()).collect();
         assert_eq!(found, sizes, "{name}");
         let Target::Class(class) = data.dev[0].examples[0].target else { panic!() };
         assert_eq!(data.labels[class as usize], first, "{name}");
         assert_eq!(counts(&data, &data.dev[0]).len(), data.labels.len());
-        assert_eq!(TaskData::open(&config(name, &glue), &tokenizer, ALL).unwrap_err().exit_code(), 64);
+        assert_eq!(scratch::open(&config(name, &glue), &tokenizer, ALL).unwrap_err().exit_code(), 64);
     }
 }
 
@@ -225,7 +223,7 @@ fn examples_do_not_depend_on_the_number_of_threads() {
     let tokenizer = words("a b c d e");
     let open = |tokenizer: &Tokenizer, threads: usize| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-        let data = pool.install(|| TaskData::open(&config("text", folder.path()), tokenizer, ALL)).unwrap();
+        let data = pool.install(|| scratch::open(&config("text", folder.path()), tokenizer, ALL)).unwrap();
         data.train.unwrap().examples
     };
     assert_eq!(open(&tokenizer, 1), open(&tokenizer, 4));

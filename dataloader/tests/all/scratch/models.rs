@@ -44,10 +44,6 @@ impl ModelSection for Paired {
         range::check("model", self)
     }
 
-    fn check_run(&self, _: &Config) -> Result<(), ConfigError> {
-        Ok(())
-    }
-
     fn run_defaults(config: &mut Config) {
         config.change(|data: &mut DataConfig| data.order = DataOrder::Pairs);
         config.change(|segments: &mut SegmentConfig| segments.segment = 512);

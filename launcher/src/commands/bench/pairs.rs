@@ -34,8 +34,8 @@ pub fn run(args: &PairsArgs, out: &Output) -> Result<Value, Failure> {
     let config = configure(args)?;
     let corpora = args.corpus.iter().map(|dir| Corpus::open(dir)).collect::<Result<Vec<_>, _>>()?;
     let lanes = PairLanes::open(
-        PairOptions::of(&config)?,
-        &config.own::<DataConfig>().weights,
+        PairOptions::of(&config.train, &config.model, &config.own)?,
+        &config.own.get::<DataConfig>().weights,
         &corpora,
         Split::Train,
     )?;
@@ -54,18 +54,18 @@ pub fn run(args: &PairsArgs, out: &Output) -> Result<Value, Failure> {
     drop(bar);
     let seconds = began.elapsed().as_secs_f64();
     let sequences = (args.steps * count as u64) as f64;
-    let tokens_per_s = sequences * config.own::<SegmentConfig>().segment as f64 / seconds;
+    let tokens_per_s = sequences * config.own.get::<SegmentConfig>().segment as f64 / seconds;
     let (reused, _) = lanes.options().parts();
     out.line(&format!(
         "{:.2} million tokens/s on one core ({:.2} million new ones), {:.1} µs a sequence of {}",
         tokens_per_s / 1e6,
         sequences * reused as f64 / seconds / 1e6,
         seconds / sequences * 1e6,
-        config.own::<SegmentConfig>().segment
+        config.own.get::<SegmentConfig>().segment
     ));
     Ok(json!({
         "tokens_per_s": tokens_per_s, "new_tokens_per_s": sequences * reused as f64 / seconds,
-        "sequences_per_s": sequences / seconds, "segment": config.own::<SegmentConfig>().segment, "lanes": count, "steps": args.steps,
+        "sequences_per_s": sequences / seconds, "segment": config.own.get::<SegmentConfig>().segment, "lanes": count, "steps": args.steps,
     }))
 }
 

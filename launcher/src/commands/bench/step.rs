@@ -4,6 +4,7 @@ use std::time::Instant;
 use clap::{Args, ValueEnum};
 use segue_collectives::{Communicator, Slowed};
 use segue_configs::{CollectivesKind, Config, Products};
+use segue_cost::RankMemory;
 use segue_dataloader::sections::SegmentConfig;
 use segue_engine::Engine;
 use segue_language::{Frequencies, Language, build, random_batch};
@@ -145,9 +146,11 @@ pub fn run(args: &StepArgs, comm: &dyn Communicator, out: &Output) -> Result<Val
     segue_kernels::libtorch::keep_freed_memory();
     let words = if args.zipf { Frequencies::Zipf } else { Frequencies::Uniform };
     let total = args.sizes.warmup + args.sizes.steps;
-    let draw = |step| vec![random_batch(&config, words, comm.rank(), step).to(compute.device())];
+    let Config { train, model, own, .. } = &config;
+    let draw = |step| vec![random_batch(train, model, own, words, comm.rank(), step).to(compute.device())];
     let batches: Vec<_> = (1..=total.min(BATCHES)).map(draw).collect();
-    let at_rest_mb = peak_rss_mb() + state_mb(&config, comm.world_size())?;
+    let at_rest_mb =
+        peak_rss_mb() + state_mb(&segue_family::cost(&config, comm.world_size())?.memory_per_rank);
     let objective = build(&config, compute)?;
     let parameters = objective.parameters().count();
     let slowed = args.link.map(|gb_per_s| Slowed::over(comm, gb_per_s * 1e9)).transpose()?;
@@ -173,7 +176,7 @@ pub fn run(args: &StepArgs, comm: &dyn Communicator, out: &Output) -> Result<Val
     let (step_s, exposed_s) = (median(&times), median(&exposed));
     times.sort_by(f64::total_cmp);
     let slowest = times.get(times.len() * 95 / 100).copied();
-    let tokens_per_s = (lanes * config.own::<SegmentConfig>().segment) as f64 / step_s;
+    let tokens_per_s = (lanes * own.get::<SegmentConfig>().segment) as f64 / step_s;
     out.line(&format!(
         "{tokens_per_s:.0} tokens/s, {step_s:.4} s a step, of it {exposed_s:.4} s waiting for reductions"
     ));
@@ -197,9 +200,8 @@ fn add_up_on_hosts(config: &mut Config) -> Result<(), Failure> {
 }
 
 /// Weights, gradients, moments and memory of segments on each rank: what is there whether a step is under way or not.
-fn state_mb(config: &Config, ranks: usize) -> Result<f64, Failure> {
-    let memory = segue_family::cost(config, ranks)?.memory_per_rank;
-    Ok((memory.total().least - memory.activations.least) / (1 << 20) as f64)
+fn state_mb(memory: &RankMemory) -> f64 {
+    (memory.total().least - memory.activations.least) / (1 << 20) as f64
 }
 
 #[cfg(test)]

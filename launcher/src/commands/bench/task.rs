@@ -56,7 +56,8 @@ pub fn run(args: &TaskArgs, comm: &dyn Communicator, out: &Output) -> Result<Val
     let labels = ["0", "1"].map(String::from).to_vec();
     let heads =
         [HeadSpec { task: "bench".into(), kind: Kind::Classification, labels, summary: Default::default() }];
-    let model = TaskModel::fresh(&config.model, &heads, &config.own::<TaskConfig>(), &config.train, compute);
+    let model =
+        TaskModel::fresh(&config.model, &heads, &config.own.get::<TaskConfig>(), &config.train, compute);
     let parameters = model.parameters.count();
     let mut engine = Engine::new(&config, OneHead(model), comm)?;
     let bar = out.progress(args.sizes.warmup + args.sizes.steps, Unit::Steps, "bench");

@@ -50,7 +50,8 @@ pub fn run(args: CoverageArgs, out: &Output) -> Result<Value, Failure> {
     let tokenizer = corpus.tokenizer()?;
     let special: Vec<i64> =
         ["<sep>", "<cls>"].iter().filter_map(|symbol| tokenizer.token_id(symbol)).map(i64::from).collect();
-    let lanes = PairLanes::open(PairOptions::of(&config)?, &[], &[corpus], args.split.into())?;
+    let options = PairOptions::of(&config.train, &config.model, &config.own)?;
+    let lanes = PairLanes::open(options, &[], &[corpus], args.split.into())?;
     let sequences = lanes.steps_per_pass(0).min(args.sequences as u64);
     let bar = out.progress(sequences, Unit::Steps, "coverage");
     let mut coverage = Coverage::new(args.orders);

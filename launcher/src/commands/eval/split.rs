@@ -79,7 +79,7 @@ pub struct AttentionArgs {
 impl AttentionArgs {
     /// What the model of `folder`, which was opened as `named`, sees of what came before.
     pub fn of(&self, folder: &ModelFolder, named: &Path) -> Result<TextEvalConfig, Failure> {
-        self.over(folder, &folder.training_config(named, &[])?.own())
+        self.over(folder, &folder.training_config(named, &[])?.own.get())
     }
 
     /// What the command says, else the run.
@@ -127,7 +127,7 @@ impl SplitArgs {
             return Err(usage("--lines is for recurrent models\nhint: evaluate without it"));
         }
         let mut config = folder.training_config(named, &self.all_overrides())?;
-        let seen = self.attention.over(folder, &config.own())?;
+        let seen = self.attention.over(folder, &config.own.get())?;
         config.change(|eval: &mut TextEvalConfig| {
             eval.mem_len = seen.mem_len;
             eval.clamp_len = seen.clamp_len;
@@ -195,12 +195,14 @@ pub fn run(named: &Path, args: &SplitArgs, comm: &dyn Communicator, out: &Output
         refuse_fine_tuned(named)?;
     }
     let mut config = args.config(&folder, named)?;
-    let texts = Texts::open(args.text.corpus.as_deref(), &config, named)?;
+    let Config { train, model, own, .. } = &config;
+    let texts = Texts::open(args.text.corpus.as_deref(), named, train, model, own)?;
     let corpus = texts.of_split(args.text.split.into())?;
     check_tokenizer(&folder, corpus, out)?;
     config.model.fit_vocabulary(corpus.vocab_size(), None)?;
-    let mut objective = load_objective(&folder, &config)?;
-    let validation = Validation::of_split(&config, corpus, args.text.split.into())?;
+    let Config { train, model, own, .. } = &config;
+    let mut objective = load_objective(&folder, model, own, config.schedule_steps())?;
+    let validation = Validation::of_split(train, model, own, corpus, args.text.split.into())?;
     check_lanes(args, &validation)?;
     if args.at_document_end.is_some() && matches!(validation, Validation::Lines { .. }) {
         return Err(usage(
@@ -212,15 +214,15 @@ pub fn run(named: &Path, args: &SplitArgs, comm: &dyn Communicator, out: &Output
             "--by-rows is of a stream, and this run reads line by line\nhint: add data.order=stream",
         ));
     }
-    if keeps_marks(&config) {
+    if keeps_marks(own) {
         objective.keep_marks();
     }
     objective.set_inverse_temperature(args.temperature.temperature);
     let bar = out.progress(0, Unit::Steps, "evaluate");
     let mut progress = |done, whole| bar.set_of(done, whole);
-    let result = validation.evaluate(objective.as_mut(), &config, comm, &mut Watch::new(&mut progress))?;
+    let result = validation.evaluate(objective.as_mut(), train, own, comm, &mut Watch::new(&mut progress))?;
     drop(bar);
-    let cut = validation.cut(&config)?;
+    let cut = validation.cut(train, model, own)?;
     out.line(&format!("{} ({cut}; weights of {})", result.describe(), folder.path.display()));
     check_loss(result.loss, &folder.path)?;
     let mut found = json!({ "model": folder.path, "cut": cut, "evaluation": result });
@@ -230,7 +232,7 @@ pub fn run(named: &Path, args: &SplitArgs, comm: &dyn Communicator, out: &Output
         found["by_rows"] = json!(rows);
     }
     if matches!(validation, Validation::Pairs(_)) {
-        found["objective"] = json!(config.own::<ObjectiveConfig>().kind);
+        found["objective"] = json!(own.get::<ObjectiveConfig>().kind);
     }
     Ok(found)
 }

@@ -1,7 +1,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use segue_configs::Config;
+use segue_configs::{Config, ModelConfig, OwnSections, TrainConfig};
 use segue_dataloader::sections::DataConfig;
 use segue_dataloader::{Corpus, Split, TokenStream};
 use segue_kernels::TrainError;
@@ -51,26 +51,37 @@ pub enum Texts {
 }
 
 impl Texts {
-    /// The corpus that is named, or what the run `config` of the model `model` reads.
-    pub fn open(corpus: Option<&Path>, config: &Config, model: &Path) -> Result<Self, Failure> {
+    /// The corpus that is named, or what the run of these sections reads whose model was opened as `named`.
+    pub fn open(
+        corpus: Option<&Path>,
+        named: &Path,
+        train: &TrainConfig,
+        model: &ModelConfig,
+        own: &OwnSections,
+    ) -> Result<Self, Failure> {
         match corpus {
             Some(corpus) => Ok(Self::Named(Corpus::open(corpus)?)),
-            None => Self::of_run(config, model),
+            None => Self::of_run(named, train, model, own),
         }
     }
 
-    fn of_run(config: &Config, model: &Path) -> Result<Self, Failure> {
-        let data = config.own::<DataConfig>();
+    fn of_run(
+        named: &Path,
+        train: &TrainConfig,
+        model: &ModelConfig,
+        own: &OwnSections,
+    ) -> Result<Self, Failure> {
+        let data = own.get::<DataConfig>();
         if data.corpus.is_empty() && data.corpora.is_empty() {
-            return Err(no_corpus(model));
+            return Err(no_corpus(named));
         }
-        let named = data.corpora.iter().chain([&data.corpus, &data.valid]);
-        let all_there = named.filter(|path| !path.is_empty()).all(|path| Path::new(path).exists());
-        let sources = Sources::open(config).map_err(|error| match all_there {
+        let places = data.corpora.iter().chain([&data.corpus, &data.valid]);
+        let all_there = places.filter(|path| !path.is_empty()).all(|path| Path::new(path).exists());
+        let sources = Sources::open(train, model, own).map_err(|error| match all_there {
             true => Failure::from(error),
-            false => moved(error.into(), model),
+            false => moved(error.into(), named),
         })?;
-        Ok(Self::OfRun { sources, model: model.into() })
+        Ok(Self::OfRun { sources, model: named.into() })
     }
 
     /// The corpus whose split of that name is meant.
@@ -130,7 +141,8 @@ impl<M> Subject<M> {
             Some(corpus) => Texts::Named(Corpus::open(corpus)?),
             None => {
                 refuse_fine_tuned(named)?;
-                Texts::of_run(&folder.training_config(named, &[])?, named)?
+                let Config { train, model, own, .. } = &folder.training_config(named, &[])?;
+                Texts::of_run(named, train, model, own)?
             }
         };
         let corpus = texts.of_split(text.split.into())?;

@@ -33,9 +33,9 @@ impl WalkArgs {
         eval: &TextEvalConfig,
     ) -> Result<(Walk, Cut), Failure> {
         let run = subject.folder.training_config(named, &[])?;
-        let recorded = run.own::<TextEvalConfig>();
+        let recorded = run.own.get::<TextEvalConfig>();
         let lanes = self.lanes.unwrap_or(recorded.lanes);
-        let segment = self.segment.unwrap_or_else(|| recorded.segment_of(&run.own()));
+        let segment = self.segment.unwrap_or_else(|| recorded.segment_of(&run.own.get()));
         let walk = Walk { lanes, group: self.group.min(lanes), segment, tokens: u64::MAX };
         Ok((walk, Cut::new(&subject.folder.config, eval, lanes, segment)?))
     }

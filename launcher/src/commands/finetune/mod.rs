@@ -173,11 +173,11 @@ fn load(
     let loaded = segue_families::MODELS.load_over(base, args.config.as_deref(), &overrides)?;
     let needed = [
         ("task.name", loaded.config.task.name.is_empty(), "--task NAME"),
-        ("task.data", loaded.config.own::<TaskConfig>().data.is_empty(), "--data FOLDER"),
+        ("task.data", loaded.config.own.get::<TaskConfig>().data.is_empty(), "--data FOLDER"),
         ("run.dir", leaves_run && loaded.config.run.dir.is_empty(), "run.dir=FOLDER"),
     ];
     check_set(&needed)?;
-    refuse_file(Path::new(&loaded.config.own::<TaskConfig>().data))?;
+    refuse_file(Path::new(&loaded.config.own.get::<TaskConfig>().data))?;
     Ok(loaded)
 }
 

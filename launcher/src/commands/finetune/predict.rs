@@ -49,7 +49,7 @@ pub fn run(
             config.task.name
         ));
     }
-    let labels = config.own::<TaskConfig>().labels.len();
+    let labels = config.own.get::<TaskConfig>().labels.len();
     if labels == 0 {
         config.change(|task: &mut TaskConfig| task.labels = head.labels.clone());
     } else if labels != head.labels.len() {
@@ -64,9 +64,9 @@ pub fn run(
     }
     let tokenizer = folder.folder.tokenizer()?;
     let test = !args.all_checkpoints;
-    let tasks = open_tasks(&config, &tokenizer, TaskSplits { train: false, dev: true, test }, &|line| {
-        out.line(line)
-    })?;
+    let (train, name, own) = (&config.train, &config.task.name, &config.own);
+    let splits = TaskSplits { train: false, dev: true, test };
+    let tasks = open_tasks(name, own, train.seed, &tokenizer, splits, &|line| out.line(line))?;
     libtorch::keep_freed_memory();
     let compute = folder.folder.compute;
     let first = Answering { head, tokenizer: tokenizer.fingerprint(), compute };
@@ -81,17 +81,19 @@ pub fn run(
         );
         return Err(Failure::new(BAD_CONFIG, message));
     }
+    let task = &*own.get::<TaskConfig>();
+    let answerer = Answerer { tasks: &tasks, task, micro_batch: train.micro_batch, comm, out };
     if args.all_checkpoints {
-        check_measured(&config.own::<TaskConfig>(), &tasks)?;
+        check_measured(task, &tasks)?;
         let results = ResultFolder::of_output_of_ranks(output, Force::new(args.force), comm)?;
-        return every_checkpoint(&args.models, &first, &tasks, &config, &results, comm, out);
+        return every_checkpoint(&args.models, name, &first, &answerer, &results);
     }
-    let mut models = vec![folder.load(&config.own::<TaskConfig>())?];
+    let mut models = vec![folder.load(task)?];
     for path in &args.models[1..] {
-        models.push(load(path, &first, &config, out)?);
+        models.push(load(path, name, &first, task, out)?);
     }
     let results = ResultFolder::of_output_of_ranks(output, Force::new(args.force), comm)?;
-    let scores = answer_splits(&models, &tasks, &config, &results, comm, out)?;
+    let scores = answerer.answer(&models, &results)?;
     warn_of_collapse(&scores, &args.models[0], out);
     if comm.rank() == 0 {
         results.write("scores.json", &format!("{:#}\n", json!(scores)))?;
@@ -113,12 +115,18 @@ struct Answering {
     compute: Compute,
 }
 
-/// One more model that answers as the `first` does.
-fn load(path: &Path, first: &Answering, config: &Config, out: &Output) -> Result<TaskModel, Failure> {
+/// One more model that answers the task `name` as the `first` does.
+fn load(
+    path: &Path,
+    name: &str,
+    first: &Answering,
+    task: &TaskConfig,
+    out: &Output,
+) -> Result<TaskModel, Failure> {
     let mut folder = TaskFolder::open(&segue_families::MODELS, path)?;
     folder.folder.notes.iter().for_each(|note| out.line(note));
     folder.folder.compute = first.compute;
-    let head = head_of(&folder, &config.task.name, path)?;
+    let head = head_of(&folder, name, path)?;
     let refuse = |what: String| Err(Failure::new(BAD_CONFIG, format!("{} {what}", path.display())));
     if head.kind != first.head.kind {
         return refuse("has a head of another kind than the first model\nhint: give each such model a command of its own".into());
@@ -133,7 +141,7 @@ fn load(path: &Path, first: &Answering, config: &Config, out: &Output) -> Result
             "has another tokenizer than the first model, whose ids it would be given\nhint: give it a command of its own".into(),
         );
     }
-    Ok(folder.load(&config.own::<TaskConfig>())?)
+    Ok(folder.load(task)?)
 }
 
 /// The head for a task; a model of another task with one head answers with that, if its answers are of use: AX is
@@ -152,83 +160,87 @@ fn head_of<'a>(folder: &'a TaskFolder, task: &str, path: &Path) -> Result<&'a He
     })
 }
 
-/// Answers every split but the training one with the mean of `models`, writes the answers down and scores what can
-/// be scored. A collective call.
-pub fn answer_splits(
-    models: &[TaskModel],
-    tasks: &[TaskData],
-    config: &Config,
-    folder: &ResultFolder,
-    comm: &dyn Communicator,
-    out: &Output,
-) -> Result<Vec<SplitScores>, Failure> {
-    let mut all = Vec::new();
-    for (number, data) in tasks.iter().enumerate() {
-        if models.len() > 1 && data.kind == Kind::Span {
-            return Err(Failure::new(
-                USAGE,
-                "spans of several models cannot be averaged\nhint: give one --model",
-            ));
-        }
-        for split in data.dev.iter().chain(&data.test) {
-            let scores = answer_split(models, tasks, number, split, config, folder, comm, out)?;
-            if scores.count > 0 {
-                out.line(&scores.describe());
-                all.push(scores);
-            }
-        }
-    }
-    Ok(all)
+/// What answers are asked for, and how.
+pub struct Answerer<'a> {
+    /// The tasks.
+    pub tasks: &'a [TaskData],
+    /// How they are answered.
+    pub task: &'a TaskConfig,
+    /// Examples of one forward pass.
+    pub micro_batch: usize,
+    /// The ranks that share the examples.
+    pub comm: &'a dyn Communicator,
+    /// Where scores and progress are shown.
+    pub out: &'a Output,
 }
 
-#[expect(clippy::too_many_arguments)]
-fn answer_split(
-    models: &[TaskModel],
-    tasks: &[TaskData],
-    number: usize,
-    split: &Split,
-    config: &Config,
-    folder: &ResultFolder,
-    comm: &dyn Communicator,
-    out: &Output,
-) -> Result<SplitScores, Failure> {
-    let data = &tasks[number];
-    let groups = split.examples.len().div_ceil(config.train.micro_batch) as u64;
-    let bar = out.progress(groups, Unit::Steps, &format!("{} {}", data.name, split.name));
-    let mut of_models = Vec::new();
-    for model in models {
-        let head = model.heads().iter().position(|head| head.task == data.name).unwrap_or(0);
-        let group = config.train.micro_batch;
-        let mut progress = |done, all| bar.set_of(done, all);
-        of_models.push(answers(model, head, &split.examples, group, comm, &mut Watch::new(&mut progress))?);
+impl Answerer<'_> {
+    /// Answers every split but the training one with the mean of `models`, writes the answers down and scores what can
+    /// be scored. A collective call.
+    pub fn answer(&self, models: &[TaskModel], folder: &ResultFolder) -> Result<Vec<SplitScores>, Failure> {
+        let mut all = Vec::new();
+        for data in self.tasks {
+            if models.len() > 1 && data.kind == Kind::Span {
+                return Err(Failure::new(
+                    USAGE,
+                    "spans of several models cannot be averaged\nhint: give one --model",
+                ));
+            }
+            for split in data.dev.iter().chain(&data.test) {
+                let scores = self.answer_split(models, data, split, folder)?;
+                if scores.count > 0 {
+                    self.out.line(&scores.describe());
+                    all.push(scores);
+                }
+            }
+        }
+        Ok(all)
     }
-    drop(bar);
-    let Some(scores) = averaged(&of_models) else {
-        return Err(Failure::new(
-            BAD_CONFIG,
-            "the models' answers have different shapes: their heads have different labels\nhint: give models with the same labels",
-        ));
-    };
-    let decided = decide(data, split, &scores, &config.own::<TaskConfig>());
-    if comm.rank() == 0 {
-        write_answered(data, split, &decided, folder.path())?;
+
+    fn answer_split(
+        &self,
+        models: &[TaskModel],
+        data: &TaskData,
+        split: &Split,
+        folder: &ResultFolder,
+    ) -> Result<SplitScores, Failure> {
+        let Self { task, micro_batch, comm, out, .. } = *self;
+        let groups = split.examples.len().div_ceil(micro_batch) as u64;
+        let bar = out.progress(groups, Unit::Steps, &format!("{} {}", data.name, split.name));
+        let mut of_models = Vec::new();
+        for model in models {
+            let head = model.heads().iter().position(|head| head.task == data.name).unwrap_or(0);
+            let mut progress = |done, all| bar.set_of(done, all);
+            let mut watch = Watch::new(&mut progress);
+            of_models.push(answers(model, head, &split.examples, micro_batch, comm, &mut watch)?);
+        }
+        drop(bar);
+        let Some(scores) = averaged(&of_models) else {
+            return Err(Failure::new(
+                BAD_CONFIG,
+                "the models' answers have different shapes: their heads have different labels\nhint: give models with the same labels",
+            ));
+        };
+        let decided = decide(data, split, &scores, task);
+        if comm.rank() == 0 {
+            write_answered(data, split, &decided, folder.path())?;
+        }
+        Ok(score(data, split, &scores, &decided))
     }
-    Ok(score(data, split, &scores, &decided))
 }
 
 /// A checkpoint's value of the metric, and its row of the table.
 type Scored<'a> = (f64, &'a Value);
 
-/// Scores each checkpoint of a run, or of those of several seeds.
+/// Scores each checkpoint of a run, or of those of several seeds, on the task `name`.
 fn every_checkpoint(
     models: &[PathBuf],
+    name: &str,
     first: &Answering,
-    tasks: &[TaskData],
-    config: &Config,
+    answerer: &Answerer<'_>,
     results: &ResultFolder,
-    comm: &dyn Communicator,
-    out: &Output,
 ) -> Result<Value, Failure> {
+    let Answerer { task, comm, out, .. } = *answerer;
     let [run] = models else {
         return Err(Failure::new(
             USAGE,
@@ -242,17 +254,17 @@ fn every_checkpoint(
     }
     let mut table = Vec::new();
     for (seed, run) in &runs {
-        let (name, place) = match seed {
+        let (of_seed, place) = match seed {
             Some(seed) => (format!("seed {seed}, "), results.path().join(format!("seed-{seed}"))),
             None => (String::new(), results.path().into()),
         };
         for (step, path) in list(&run.join(CHECKPOINTS))? {
-            let model = load(&path, first, config, out)?;
-            out.line(&format!("{name}step {step}:"));
+            let model = load(&path, name, first, task, out)?;
+            out.line(&format!("{of_seed}step {step}:"));
             let folder = ResultFolder::create(&place.join(format!("step-{step:08}")))?;
-            let scores = answer_splits(&[model], tasks, config, &folder, comm, out)?;
+            let scores = answerer.answer(&[model], &folder)?;
             warn_of_collapse(&scores, run, out);
-            let value = segue_task::chosen_by(&scores, &config.own::<TaskConfig>().metric);
+            let value = segue_task::chosen_by(&scores, &task.metric);
             let mut row = json!({ "step": step, "value": value, "scores": scores });
             if let Some(seed) = seed {
                 row["seed"] = json!(seed);
@@ -264,8 +276,7 @@ fn every_checkpoint(
         if beats(metric, row.0, best.0) { row } else { best }
     }
     let rows = table.iter().map(|(value, row)| (*value, row));
-    let Some((value, best)) = rows.reduce(|best, row| better(&config.own::<TaskConfig>().metric, best, row))
-    else {
+    let Some((value, best)) = rows.reduce(|best, row| better(&task.metric, best, row)) else {
         return Err(Failure::new(NO_INPUT, format!("{} has no checkpoints", run.display())));
     };
     let of_seed = best["seed"].as_u64().map_or(String::new(), |seed| format!(" of seed {seed}"));

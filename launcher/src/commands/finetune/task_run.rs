@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use segue_configs::{Config, check_unique, counted};
+use segue_configs::{Config, OwnSections, check_unique, counted};
 use segue_engine::checkpoint::{FileRecord, WEIGHTS};
 use segue_language::{ModelFolder, encoders};
 use segue_task::{
@@ -40,7 +40,7 @@ impl TaskRun {
     ) -> Result<Self, Failure> {
         check_set(&[
             ("train.init_from", config.train.init_from.is_empty(), "train.init_from=MODEL"),
-            ("task.data", config.own::<TaskConfig>().data.is_empty(), "task.data=FOLDER"),
+            ("task.data", config.own.get::<TaskConfig>().data.is_empty(), "task.data=FOLDER"),
         ])?;
         let folder = match folder {
             Some(folder) => folder,
@@ -49,9 +49,10 @@ impl TaskRun {
         folder.notes.iter().for_each(|note| tell(note));
         let tokenizer = folder.tokenizer()?;
         config.model.fit_vocabulary(tokenizer.vocab_size(), None)?;
-        let tasks = open_tasks(&config, &tokenizer, splits, tell)?;
+        let Config { train, model, task, own, .. } = &config;
+        let tasks = open_tasks(&task.name, own, train.seed, &tokenizer, splits, tell)?;
         if splits.train {
-            check_training(&config, &tasks)?;
+            check_training(model, &own.get(), train.recompute, &tasks)?;
             resolve_schedule(&mut config, &tasks)?;
             tell_of_small_passes(config.train.lanes, &tasks, tell);
         }
@@ -80,14 +81,14 @@ impl TaskRun {
     /// Number of values that it trains, the model's and its heads'. `None` where its model encodes no sequences.
     pub fn parameters(&self) -> Option<u64> {
         encoders(&self.config.model).ok()?;
-        let task = self.config.own::<TaskConfig>();
+        let task = self.config.own.get::<TaskConfig>();
         let (_, trained) = TaskModel::specs_apart(&self.config.model, &heads(&task, &self.tasks), &task);
         Some(trained.iter().map(|spec| spec.numel() as u64).sum())
     }
 
     /// What runs of its kind are compared by. Refuses tasks of which nothing is scored.
     pub fn lead_metric(&self) -> Result<LeadMetric, Failure> {
-        let task = self.config.own::<TaskConfig>();
+        let task = self.config.own.get::<TaskConfig>();
         LeadMetric::of(&task, &self.tasks)?.ok_or_else(|| {
             let message =
                 format!("{} in {} has no split whose answers are known", self.config.task.name, task.data);
@@ -109,26 +110,26 @@ fn tell_of_small_passes(lanes: usize, tasks: &[TaskData], tell: &dyn Fn(&str)) {
     }
 }
 
-/// Reads the tasks that the configuration names. `tell` hears of each split.
+/// Reads the tasks that `named`, which is `task.name`, lists. `tell` hears of each split.
 pub fn open_tasks(
-    config: &Config,
+    named: &str,
+    own: &OwnSections,
+    seed: u64,
     tokenizer: &Tokenizer,
     splits: TaskSplits,
     tell: &dyn Fn(&str),
 ) -> Result<Vec<TaskData>, Failure> {
     let mut tasks = Vec::new();
-    let names = || config.task.name.split(',').map(str::trim);
+    let names = || named.split(',').map(str::trim);
     check_unique("task.name", names().map(String::from)).map_err(|why| Failure::new(BAD_CONFIG, why))?;
     for name in names() {
-        let mut own = config.clone();
-        own.task.name = name.into();
-        let data = TaskData::open(&own, tokenizer, splits)?;
+        let data = TaskData::open(name, own, seed, tokenizer, splits)?;
         if let Some(columns) = &data.columns {
             tell(&format!("{name}: {columns}"));
         }
         if data.train.is_none() && data.dev.is_empty() && data.test.is_empty() {
             let message =
-                format!("there is nothing to answer for `{name}` in {}", own.own::<TaskConfig>().data);
+                format!("there is nothing to answer for `{name}` in {}", own.get::<TaskConfig>().data);
             let hint = "docs/book/src/formats/tasks.md lists the files that each task is read from";
             return Err(Failure::new(NO_INPUT, format!("{message}\nhint: {hint}")));
         }

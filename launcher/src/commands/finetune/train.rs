@@ -11,7 +11,7 @@ use segue_tasks::{TaskConfig, TaskSplits};
 use serde_json::{Value, json};
 
 use super::collapse::warn_of_collapse;
-use super::predict::answer_splits;
+use super::predict::Answerer;
 use super::{FinetuneArgs, TaskRun};
 use crate::failure::{Failure, PREEMPTED, USAGE};
 use crate::folder::ResultFolder;
@@ -33,7 +33,7 @@ pub fn run(
         check_unique("--seeds", args.seeds.iter().map(u64::to_string))
             .map_err(|why| Failure::new(USAGE, why))?;
     }
-    let place = Place::find(&config, comm)?;
+    let place = Place::find(&config.run, &config.train, comm)?;
     let begins_as_named =
         args.models.first().is_some_and(|model| *model == Path::new(&config.train.init_from));
     let splits = TaskSplits { train: true, dev: true, test: true };
@@ -124,12 +124,20 @@ impl Runs<'_> {
         let mut best = TaskFolder::open(&segue_families::MODELS, run)?;
         best.folder.passed_over.iter().for_each(|why| self.out.line(&format!("warning: skipped: {why}")));
         best.folder.compute = self.training.compute();
-        let model = best.load(&config.own::<TaskConfig>())?;
+        let task = config.own.get::<TaskConfig>();
+        let model = best.load(&task)?;
         if !self.job.tasks.iter().all(|data| data.dev.is_empty() && data.test.is_empty()) {
             self.out.line(&format!("scores of the model in {}:", best.folder.path.display()));
         }
         let folder = ResultFolder::create_own(run, "predictions")?;
-        trained.scores = answer_splits(&[model], self.job.tasks, config, &folder, self.comm, self.out)?;
+        let answerer = Answerer {
+            tasks: self.job.tasks,
+            task: &task,
+            micro_batch: config.train.micro_batch,
+            comm: self.comm,
+            out: self.out,
+        };
+        trained.scores = answerer.answer(&[model], &folder)?;
         if self.comm.rank() == 0 {
             folder.write("scores.json", &format!("{:#}\n", json!(trained.scores)))?;
         }
@@ -139,8 +147,7 @@ impl Runs<'_> {
                 "warning: no evaluation gave a number to choose by, so that the last checkpoint answers",
             );
         }
-        if let Some(why) = early_end(&trained.outcome, "task.patience", config.own::<TaskConfig>().min_delta)
-        {
+        if let Some(why) = early_end(&trained.outcome, "task.patience", task.min_delta) {
             self.out.line(&why);
         }
         self.out.line(&format!("best step is {}; all files are in {}", best_step(&trained), run.display()));

@@ -1,7 +1,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use segue_configs::{Config, RecipeReader};
+use segue_configs::{Config, ModelConfig, OwnSections, RecipeReader, TrainConfig};
 use segue_dataloader::sections::{DataConfig, DataOrder, ObjectiveConfig, ObjectiveKind};
 use segue_dataloader::{Batch, LaneCursor, Lanes, PairLanes, PairOptions, Pairs, RecordLanes, Split};
 use segue_language::{ModelFolder, Sources, open_lanes};
@@ -77,12 +77,12 @@ pub fn run(args: &BatchArgs, out: &Output) -> Result<Value, Failure> {
         return task_batch::show(&run, args.step, args.lane, args.examples, out);
     }
     segue_language::language(&config.model)?;
-    let data = config.own::<DataConfig>();
+    let data = config.own.get::<DataConfig>();
     if data.corpus.is_empty() && data.corpora.is_empty() {
         let message = "data.corpus is not set\nhint: add data.corpus=FOLDER to the command or the recipe";
         return Err(Failure::new(BAD_CONFIG, message));
     }
-    let read = read(&config, args, out)?;
+    let read = read(&config.train, &config.model, &config.own, args, out)?;
     let tokenizer = read.tokenizer.as_ref();
     let head = json!({
         "step": args.step, "lane": args.lane, "order": data.order, "corpus": read.corpus,
@@ -99,7 +99,14 @@ pub fn run(args: &BatchArgs, out: &Output) -> Result<Value, Failure> {
     ));
     let body = match &read.batch.pairs {
         Some(pairs) => {
-            show_pairs(&Sequence::new(&read.batch, pairs, &config, tokenizer), &config, args, out)?
+            let sequence = Sequence::new(&read.batch, pairs, config.model.reuse_len(), tokenizer);
+            show_pairs(
+                &sequence,
+                config.own.get::<ObjectiveConfig>().kind,
+                config.model.mem_len(),
+                args,
+                out,
+            )?
         }
         None if args.svg.is_some() => {
             let message = "--svg draws the attention mask of sequences of pairs, and this lane reads a \
@@ -136,25 +143,31 @@ struct Read {
 }
 
 /// Pairs are found by arithmetic; other orders are read through up to the step.
-fn read(config: &Config, args: &BatchArgs, out: &Output) -> Result<Read, Failure> {
-    let (range, data) = (args.lane..args.lane + 1, config.own::<DataConfig>());
+fn read(
+    train: &TrainConfig,
+    model: &ModelConfig,
+    own: &OwnSections,
+    args: &BatchArgs,
+    out: &Output,
+) -> Result<Read, Failure> {
+    let (range, data) = (args.lane..args.lane + 1, own.get::<DataConfig>());
     if data.order == DataOrder::Records {
-        let lanes = RecordLanes::open(Path::new(&data.corpus), PairOptions::of(config)?)?;
+        let lanes = RecordLanes::open(Path::new(&data.corpus), PairOptions::of(train, model, own)?)?;
         let begin = lanes.cursor(args.lane, args.step);
         let batch = lanes.batch(range, &[begin], args.step)?;
         return Ok(Read { batch, begin, corpus: PathBuf::from(&data.corpus), tokenizer: None });
     }
-    let sources = Sources::open(config)?;
+    let sources = Sources::open(train, model, own)?;
     let tokenizer = Some(sources.tokenizer().clone());
     if data.order == DataOrder::Pairs {
-        let lanes =
-            PairLanes::open(PairOptions::of(config)?, &data.weights, sources.corpora(), Split::Train)?;
+        let options = PairOptions::of(train, model, own)?;
+        let lanes = PairLanes::open(options, &data.weights, sources.corpora(), Split::Train)?;
         let begin = lanes.cursor(args.lane, args.step);
         let batch = lanes.batch(range, &[begin], args.step)?;
         let corpus = sources.corpora()[lanes.corpus_of(args.lane)].dir().into();
         return Ok(Read { batch, begin, corpus, tokenizer });
     }
-    let lanes = open_lanes(config, &sources)?;
+    let lanes = open_lanes(train, model, own, &sources)?;
     let bar = out.progress(args.step, Unit::Steps, "read");
     let mut begin = LaneCursor::default();
     let mut batch = lanes.batch(range.clone(), &[begin], 1)?;
@@ -200,8 +213,13 @@ struct Sequence<'a> {
 }
 
 impl<'a> Sequence<'a> {
-    fn new(batch: &'a Batch, pairs: &'a Pairs, config: &Config, tokenizer: Option<&Tokenizer>) -> Self {
-        let reused = config.model.reuse_len().map_or(0, |reused| match reused {
+    fn new(
+        batch: &'a Batch,
+        pairs: &'a Pairs,
+        reuse_len: Option<usize>,
+        tokenizer: Option<&Tokenizer>,
+    ) -> Self {
+        let reused = reuse_len.map_or(0, |reused| match reused {
             0 => batch.segment,
             some => some.min(batch.segment),
         });
@@ -247,12 +265,13 @@ fn part(segments: &[i64], reused: usize, place: usize) -> &'static str {
 
 fn show_pairs(
     sequence: &Sequence<'_>,
-    config: &Config,
+    kind: ObjectiveKind,
+    mem_len: usize,
     args: &BatchArgs,
     out: &Output,
 ) -> Result<Value, Failure> {
     let pairs = sequence.pairs;
-    let two_streams = config.own::<ObjectiveConfig>().kind == ObjectiveKind::Permutation;
+    let two_streams = kind == ObjectiveKind::Permutation;
     out.line(&format!(
         "read {}; B {}; {} targets{}",
         if pairs.reversed[0] { "backwards" } else { "forwards" },
@@ -274,7 +293,7 @@ fn show_pairs(
             targets: sequence.targets.clone(),
             border: sequence.reused,
             two_streams,
-            memory: config.model.mem_len(),
+            memory: mem_len,
         };
         write(path, &chart.svg())?;
         out.line(&format!("the mask is in {}", path.display()));
@@ -337,7 +356,7 @@ mod tests {
         let run = dir.path().to_str().unwrap();
         let corpus = |words: &[&str]| {
             let args = Line::parse_from([&["batch", "--run", run], words].concat()).args;
-            configuration(&args).unwrap().own::<DataConfig>().corpus.clone()
+            configuration(&args).unwrap().own.get::<DataConfig>().corpus.clone()
         };
         assert_eq!([corpus(&[]), corpus(&["data.corpus=new"])], ["old", "new"]);
         assert!(Line::try_parse_from(["batch", "--run", run, "--config", "tiny.toml"]).is_err());

@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use segue_configs::counted;
+use segue_configs::{Config, counted};
 use segue_dataloader::LaneCursor;
 use segue_engine::checkpoint::publish_tensors;
 use segue_language::{Sources, micro_batches, open_lanes};
@@ -44,8 +44,9 @@ pub struct BatchesArgs {
 pub fn run(args: &BatchesArgs, out: &Output) -> Result<Value, Failure> {
     args.force.allow(args.output.as_path(), "--output")?;
     let config = segue_families::MODELS.load(args.config.as_deref(), &args.overrides)?.config;
-    let sources = Sources::open(&config)?;
-    let lanes = open_lanes(&config, &sources)?;
+    let Config { train, model, own, .. } = &config;
+    let sources = Sources::open(train, model, own)?;
+    let lanes = open_lanes(train, model, own, &sources)?;
     let bar = out.progress(args.steps as u64, Unit::Steps, "read");
     let mut cursors = vec![LaneCursor::default(); config.train.lanes];
     let mut tensors = Vec::new();

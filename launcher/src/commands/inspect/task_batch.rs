@@ -18,7 +18,7 @@ pub fn piece(tokenizer: Option<&Tokenizer>, id: i64) -> String {
 
 /// Prints `count` examples of the batch of step `step`, from lane `lane` on.
 pub fn show(run: &TaskRun, step: u64, lane: usize, count: usize, out: &Output) -> Result<Value, Failure> {
-    let (task, batch) = batch_of_step(&run.config, &run.tasks, step)?;
+    let (task, batch) = batch_of_step(&run.config.train, &run.config.own.get(), &run.tasks, step)?;
     let data = &run.tasks[task];
     let Some(split) = &data.train else { return Ok(Value::Null) };
     if lane >= batch.len() {

@@ -70,7 +70,8 @@ fn predict(observed: &Observed, series: &Series, machine: &Machine, ranks: usize
         one_pass: series.one_pass,
         ..Choices::of(products)
     };
-    Ok(Plan::new(&config, &segue_family::work(&config)?, machine, ranks, &choices)?.tokens_per_s)
+    let work = segue_family::work(&config)?;
+    Ok(Plan::new(config, &work, machine, ranks, &choices)?.tokens_per_s)
 }
 
 /// Prints the table.

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use segue_collectives::Communicator;
-use segue_configs::{Config, Machine, Products, RecipeReader, Shard, counted};
-use segue_cost::{Choices, Held, Plan, Work, largest_micro_batch};
+use segue_configs::{Config, Machine, Products, RecipeReader, Shard, TrainConfig, counted};
+use segue_cost::{Choices, Cost, Held, Plan, Work, largest_micro_batch};
 use segue_kernels::TrainError;
 use segue_task::Pass;
 use segue_tasks::{TaskConfig, TaskData};
@@ -168,7 +168,7 @@ pub fn run(args: &PlanArgs, comm: &dyn Communicator, out: &Output) -> Result<Val
         let first = rows.into_iter().find_map(|row| row.outcome.err());
         return Err(first.unwrap_or_else(|| Failure::new(BAD_CONFIG, "there is nothing to plan")));
     }
-    for line in show::lines(&machine, args.products(config), &rows) {
+    for line in show::lines(&machine, args.products(&config.train), &rows) {
         out.line(&line);
     }
     let mut plans: Vec<Value> = rows.iter().map(|row| to_json(row, &machine)).collect();
@@ -201,7 +201,7 @@ impl Subject {
                 TaskRun::open(config, None, LEARNT_AND_SCORED, &|line| out.line(line))?;
             return Ok(Self { config, tasks });
         }
-        refuse_nameless_task(&config)?;
+        refuse_nameless_task(&config.task, &config.own.get())?;
         (segue_family::of(&config.model).fit)(&mut config)?;
         Ok(Self { config, tasks: Vec::new() })
     }
@@ -220,25 +220,36 @@ impl Subject {
     }
 
     fn is_adapted(&self) -> bool {
-        !self.tasks.is_empty() && self.config.own::<TaskConfig>().adapter_rank > 0
+        !self.tasks.is_empty() && self.config.own.get::<TaskConfig>().adapter_rank > 0
     }
 
     /// What `config`, one like its own, trains.
     fn work(&self, config: &Config) -> Result<Work, TrainError> {
         match self.tasks.is_empty() {
             true => segue_family::work(config),
-            false => segue_task::work(config, &self.tasks, &Pass::first(config, &self.tasks)?),
+            false => {
+                let Config { train, model, own, .. } = config;
+                let (task, tasks) = (&*own.get::<TaskConfig>(), &self.tasks);
+                segue_task::work(model, task, train.recompute, tasks, &Pass::first(train, task, tasks)?)
+            }
         }
+    }
+
+    /// What each of `ranks` ranks holds of a run of `config`, one like its own, where these are the choices.
+    fn held(&self, mut config: Config, ranks: usize, choices: &Choices) -> Result<Held, TrainError> {
+        config.train.shard = choices.shard;
+        let work = self.work(&config)?;
+        Ok(Held::new(&Cost::new(&config, &work, ranks)?, &work, choices))
     }
 }
 
 fn row(args: &PlanArgs, subject: &Subject, machine: &Machine, ranks: usize, asked: String) -> Row {
-    let config = &subject.config;
-    let choices = args.choices(config);
-    let plan = |config: &Config, ranks: usize| -> Result<Plan, Failure> {
-        Ok(Plan::new(config, &subject.work(config)?, machine, ranks, &choices)?)
+    let choices = args.choices(&subject.config.train);
+    let plan = |config: Config, ranks: usize| -> Result<Plan, Failure> {
+        let work = subject.work(&config)?;
+        Ok(Plan::new(config, &work, machine, ranks, &choices)?)
     };
-    let outcome = fit(args, subject, machine, ranks, &choices).and_then(|config| plan(&config, ranks));
+    let outcome = fit(args, subject, machine, ranks, &choices).and_then(|config| plan(config, ranks));
     // The same micro-batch, so that it is the same work a rank.
     let same = |ranks: usize| {
         let plan_of = |micro_batch: usize| {
@@ -246,7 +257,7 @@ fn row(args: &PlanArgs, subject: &Subject, machine: &Machine, ranks: usize, aske
             config.train.micro_batch = micro_batch;
             // One rank may take any number of micro-steps.
             config.train.exact = config.train.exact && ranks > 1;
-            plan(&config, ranks).ok()
+            plan(config, ranks).ok()
         };
         plan_of(outcome.as_ref().ok()?.micro_batch)
     };
@@ -268,10 +279,23 @@ fn fit(
         Budget::Machine => machine.memory,
         Budget::Bytes(bytes) => bytes,
     };
-    let held = |config: &Config| Held::new(config, &subject.work(config)?, ranks, choices);
-    config.train.micro_batch = largest_micro_batch(&config, ranks, bytes, held)?.ok_or_else(|| {
-        let least = least_held(&config, &held)
-            .map_or(String::new(), |held| format!(": the smallest micro-batch needs {:.2} GB", held / 1e9));
+    let with = |micro_batch: usize| {
+        let mut tried = config.clone();
+        tried.train.micro_batch = micro_batch;
+        tried
+    };
+    let held = |micro_batch: usize| subject.held(with(micro_batch), ranks, choices);
+    let taken = |micro_batch: usize| match with(micro_batch).check_run() {
+        Ok(()) => held(micro_batch).map(Some),
+        Err(_) => Ok(None),
+    };
+    let largest = largest_micro_batch(&config.train, ranks, bytes, taken)?;
+    config.train.micro_batch = largest.ok_or_else(|| {
+        // Of those that the ranks can share.
+        let smallest = (1..=config.train.micro_batch).find_map(|micro_batch| held(micro_batch).ok());
+        let least = smallest.map_or(String::new(), |held| {
+            format!(": the smallest micro-batch needs {:.2} GB", held.total() / 1e9)
+        });
         let what =
             format!("no micro-batch fits into {:.2} GB on {}{least}", bytes / 1e9, counted(ranks, "rank"));
         // Adapted weights cannot be made anew.
@@ -281,31 +305,21 @@ fn fit(
     Ok(config)
 }
 
-/// Bytes of the smallest micro-batch that the ranks can share.
-fn least_held(config: &Config, held: &dyn Fn(&Config) -> Result<Held, TrainError>) -> Option<f64> {
-    let smallest = (1..=config.train.micro_batch).find_map(|micro_batch| {
-        let mut config = config.clone();
-        config.train.micro_batch = micro_batch;
-        held(&config).ok()
-    });
-    smallest.map(|held| held.total())
-}
-
 impl PlanArgs {
-    fn products(&self, config: &Config) -> Products {
-        self.precision.map_or(config.train.products(), Products::from)
+    fn products(&self, train: &TrainConfig) -> Products {
+        self.precision.map_or(train.products(), Products::from)
     }
 
-    fn choices(&self, config: &Config) -> Choices {
+    fn choices(&self, train: &TrainConfig) -> Choices {
         let shard = match self.shard {
-            None => config.train.shard,
+            None => train.shard,
             Some(ShardArg::None) => Shard::None,
             Some(ShardArg::Optimizer) => Shard::Optimizer,
             Some(ShardArg::Gradients) => Shard::Gradients,
         };
-        let recompute = self.recompute || config.train.recompute;
-        let gradient_bytes = config.train.reduce_precision.bytes() as f64;
-        Choices { shard, recompute, gradient_bytes, ..Choices::of(self.products(config)) }
+        let recompute = self.recompute || train.recompute;
+        let gradient_bytes = train.reduce_precision.bytes() as f64;
+        Choices { shard, recompute, gradient_bytes, ..Choices::of(self.products(train)) }
     }
 }
 

@@ -52,7 +52,7 @@ pub fn write(sweep: &Sweep, jobs: &[Job], output: &Path, out: &Output) -> Result
     for (number, cell) in sweep.cells.iter().enumerate() {
         let mut course = Course { label: cell.label.clone(), samples: 1, seeds: BTreeMap::new() };
         for job in jobs.iter().filter(|job| job.cell == number && job.values().is_some()) {
-            course.samples = sweep.config_of(cell, job.seed)?.own::<ObjectiveConfig>().samples as u64;
+            course.samples = sweep.config_of(cell, job.seed)?.own.get::<ObjectiveConfig>().samples as u64;
             match evaluations_of(&job.run) {
                 Ok(rows) => _ = course.seeds.insert(job.seed, best_so_far(&rows, job.measure())),
                 Err(failure) => {

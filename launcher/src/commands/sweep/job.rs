@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use segue_cluster::pool::Runner;
-use segue_configs::Config;
 use segue_configs::sweep::{Cell, Evaluation, Protocol, Sweep};
+use segue_configs::{Config, TrainConfig};
 use segue_dataloader::Corpus;
 use segue_dataloader::sections::DataConfig;
 use segue_language::Language;
@@ -62,20 +62,23 @@ pub fn all(sweep: &Sweep, output: &Path) -> Result<Vec<Job>, Failure> {
                 segue_families::need::<Language>(&config.model)?;
             }
             let splits = splits(description);
-            let inputs = match known.entry((read_by(&config), splits)) {
+            let inputs = match known.entry((read_by(&config.to_json()), splits)) {
                 Entry::Occupied(known) => known.get().clone(),
                 Entry::Vacant(place) => {
-                    let inputs = inputs_with(&config, &place.key().1);
+                    let text = config.own.get::<DataConfig>();
+                    let inputs = Inputs::of(config.clone())
+                        .and_then(|inputs| check_splits(&text.corpus, &place.key().1).map(|()| inputs));
                     place.insert(inputs).clone()
                 }
             };
             let data = inputs.as_ref().map_or("", |inputs| &inputs.fingerprint);
-            let key = key(&content(&config, data, is_evaluated(description)));
+            let key = key(&content(config.to_json(), data, is_evaluated(description)));
             let (runs, record) = (output.join("runs"), output.join("results").join(format!("{key}.json")));
             let name = recorded_name(&record, &runs)
                 .unwrap_or_else(|| format!("{}-s{seed}-{key}", description.slug()));
             let run = runs.join(&name);
-            let arguments = training(&config, &sweep.recipe, sweep.overrides_of(description, seed), &run)?;
+            let overrides = sweep.overrides_of(description, seed);
+            let arguments = training(&config.task, &config.train.init_from, &sweep.recipe, overrides, &run)?;
             jobs.push(Job {
                 cell,
                 label: description.label.clone(),
@@ -122,11 +125,12 @@ fn check_comparable(jobs: &[Job]) -> Result<(), Failure> {
     Err(Failure::new(BAD_CONFIG, message))
 }
 
-/// What a run and its evaluations compute. `segue eval` reads the best model of a run that keeps one; what a run says itself is the same with and
-/// without.
-fn content(config: &Config, data: &str, evaluated: bool) -> Value {
-    let mut content = essence(config, data);
-    if config.checkpoint.best && evaluated {
+/// What a run of these settings, a configuration as JSON, and its evaluations compute. `segue eval` reads the best model of a run that keeps one;
+/// what a run says itself is the same with and without.
+fn content(settings: Value, data: &str, evaluated: bool) -> Value {
+    let keeps_best = settings["checkpoint"]["best"] == true;
+    let mut content = essence(settings, data);
+    if keeps_best && evaluated {
         content["checkpoint"] = json!({ "best": true });
     }
     content
@@ -187,27 +191,25 @@ fn splits(cell: &Cell) -> BTreeSet<&str> {
     cell.evaluations.iter().map(|evaluation| evaluation.split.as_str()).chain(of_protocols).collect()
 }
 
-/// What a configuration reads. Refuses evaluations on `splits` that its corpus does not have, before a training that leads to them.
-fn inputs_with(config: &Config, splits: &BTreeSet<&str>) -> Result<Inputs, Failure> {
-    let inputs = Inputs::of(config)?;
+/// Refuses evaluations on `splits` that the corpus of a run does not have, before a training that leads to them.
+fn check_splits(corpus: &str, splits: &BTreeSet<&str>) -> Result<(), Failure> {
     // Of several corpora, or of lines of a file, an evaluation asks for one.
-    if config.own::<DataConfig>().corpus.is_empty() || splits.is_empty() {
-        return Ok(inputs);
+    if corpus.is_empty() || splits.is_empty() {
+        return Ok(());
     }
-    let corpus = Corpus::open_lazily(Path::new(&config.own::<DataConfig>().corpus))?;
+    let corpus = Corpus::open_lazily(Path::new(corpus))?;
     for split in splits {
         corpus.tokens(split.parse()?)?;
     }
-    Ok(inputs)
+    Ok(())
 }
 
 /// What the inputs of a configuration depend on, beside the data: families may read other files of one folder, or another part of them, by keys of their own;
 /// tasks read files in the tokens of a model, up to a length, and draw some examples.
-fn read_by(config: &Config) -> String {
-    let json = config.to_json();
-    let mut of = json!([json["data"], json["model"]]);
-    if !config.task.name.is_empty() {
-        of = json!([of, json["task"], json["train"]["init_from"], json["train"]["segment"]]);
+fn read_by(settings: &Value) -> String {
+    let mut of = json!([settings["data"], settings["model"]]);
+    if settings["task"]["name"] != "" {
+        of = json!([of, settings["task"], settings["train"]["init_from"], settings["train"]["segment"]]);
     }
     of.to_string()
 }
@@ -350,7 +352,7 @@ impl Job {
     /// Trains on the data with the fingerprint `data`, and records it.
     async fn train(&self, data: &str, runner: &Runner<'_, Outcome>) -> Result<Value, Unfinished> {
         let mut result = command(runner, &self.arguments, &self.log).await?;
-        if Inputs::of(&self.config)?.fingerprint != data {
+        if Inputs::of(self.config.clone())?.fingerprint != data {
             let why = "its data has changed since the sweep began\nhint: start the sweep again".into();
             return Err(Unfinished::Failed { code: i32::from(BAD_DATA), why, log: None });
         }
@@ -361,7 +363,7 @@ impl Job {
         // Of a run whose folder is gone, evaluations may be on record: a training that came to the same has the same.
         let known = self.read();
         let before = if known[BEFORE].is_object() { &known[BEFORE] } else { &known["train"] };
-        let same = came_to_the_same(&self.config, before, &result);
+        let same = came_to_the_same(&self.config.train, before, &result);
         let kept = |name: &str| if same && known[name].is_object() { known[name].clone() } else { json!({}) };
         let any = |name: &str| known[name].as_object().is_some_and(|found| !found.is_empty());
         if !same && (any("evaluations") || any("protocols")) {
@@ -401,10 +403,10 @@ const BEFORE: &str = "trained_before";
 
 /// Whether two trainings of a configuration came to the same weights, as far as numbers on record tell. Under a limit of time they never do: other steps
 /// than the last may have been left out.
-fn came_to_the_same(config: &Config, before: &Value, now: &Value) -> bool {
+fn came_to_the_same(config: &TrainConfig, before: &Value, now: &Value) -> bool {
     let numbers =
         |train: &Value| (train["step"].clone(), train["loss"].clone(), measures_of(train, &Measure::Loss));
-    config.train.time_limit <= 0.0 && before.is_object() && numbers(before) == numbers(now)
+    config.time_limit <= 0.0 && before.is_object() && numbers(before) == numbers(now)
 }
 
 /// In a record, in place of a protocol's result: why weights that adapted have none.
@@ -418,11 +420,11 @@ mod tests {
     fn a_training_came_to_the_same_where_its_numbers_do_and_no_clock_ends_it() {
         let config = |keys: &[&str]| {
             let keys: Vec<String> = keys.iter().map(|key| key.to_string()).collect();
-            segue_families::MODELS.load(None, &keys).unwrap().config
+            segue_families::MODELS.load(None, &keys).unwrap().config.train
         };
         let came = |loss: f64, of_evaluation: f64| json!({ "step": 9, "loss": loss, "evaluation": { "loss": of_evaluation, "seconds": loss } });
         let (plain, timed) = (config(&[]), config(&["train.time_limit=60"]));
-        let same = |config: &Config, now: Value| came_to_the_same(config, &came(2.0, 3.0), &now);
+        let same = |config: &TrainConfig, now: Value| came_to_the_same(config, &came(2.0, 3.0), &now);
         assert!(same(&plain, came(2.0, 3.0)) && !same(&timed, came(2.0, 3.0)));
         assert!(!same(&plain, came(2.1, 3.0)) && !same(&plain, came(2.0, 3.1)));
         let mut shorter = came(2.0, 3.0);
@@ -435,10 +437,11 @@ mod tests {
     fn runs_that_keep_their_best_model_have_other_evaluations() {
         let [plain, best] = [false, true].map(|best| {
             let overrides = [format!("checkpoint.best={best}")];
-            segue_families::MODELS.load(None, &overrides).unwrap().config
+            segue_families::MODELS.load(None, &overrides).unwrap().config.to_json()
         });
-        assert_ne!(content(&best, "data", true), content(&plain, "data", true));
-        assert_eq!(content(&plain, "data", true), essence(&plain, "data"));
-        assert_eq!(content(&best, "data", false), essence(&plain, "data"));
+        let content = |settings: &Value, evaluated| content(settings.clone(), "data", evaluated);
+        assert_ne!(content(&best, true), content(&plain, true));
+        assert_eq!(content(&plain, true), essence(plain.clone(), "data"));
+        assert_eq!(content(&best, false), essence(plain, "data"));
     }
 }

@@ -64,7 +64,7 @@ type Unended = (String, Unfinished);
 pub fn run(args: TuneArgs, out: &Output) -> Result<Value, Failure> {
     let study = Study::load(&segue_families::MODELS, &args.study, &args.overrides)?;
     let output = args.output.unwrap_or_else(|| study.output.clone());
-    let inputs = Inputs::of(&study.base)?;
+    let inputs = Inputs::of(study.base.clone())?;
     let identity = identity(&study, &inputs.fingerprint);
     let open = || Journal::open(&output.join(JOURNAL), &identity, study.space.parameters().len());
     if args.list {
@@ -110,7 +110,7 @@ pub fn run(args: TuneArgs, out: &Output) -> Result<Value, Failure> {
 
 /// All that proposals and their losses depend on.
 fn identity(study: &Study, corpus: &str) -> Identity {
-    let (base, rules) = (content(&study.base, corpus), study.rules());
+    let (base, rules) = (content(study.base.to_json(), corpus), study.rules());
     let name = key(&json!({ "base": base, "rules": rules }));
     let mut of = base;
     if let (Some(all), Value::Object(rules)) = (of.as_object_mut(), rules) {

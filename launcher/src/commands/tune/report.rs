@@ -88,7 +88,8 @@ impl<'a> Report<'a> {
     /// Its run folder, from the study's folder on.
     fn run_of(&self, trial: &Trial) -> Option<String> {
         let config = self.study.config_at(&trial.asked.point).ok()?;
-        Some(format!("runs/{}", run_name(&config, &self.inputs.fingerprint, &trial_name(trial.asked.trial))))
+        let prefix = trial_name(trial.asked.trial);
+        Some(format!("runs/{}", run_name(config.to_json(), &self.inputs.fingerprint, &prefix)))
     }
 
     fn count(&self, of: impl Fn(State) -> bool) -> usize {

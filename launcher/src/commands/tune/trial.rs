@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use segue_cluster::pool::Runner;
 use segue_configs::study::Study;
-use segue_configs::{Config, counted};
+use segue_configs::{Config, FinetuneConfig, TrainConfig, counted};
 use segue_tuner::{Asked, Cause, Journal, Rerun, Search, State, Told, Training};
 use serde_json::{Value, json};
 
@@ -59,8 +59,9 @@ impl Trials<'_> {
         let asked = self.asked(open)?;
         let (told, log) = match self.study.config_at(&asked.point) {
             Ok(config) => {
-                let name = run_name(&config, &self.inputs.fingerprint, &trial_name(asked.trial));
-                (self.make(&asked, &config, &name, runner).await?, Some(self.log(&name)))
+                let prefix = trial_name(asked.trial);
+                let name = run_name(config.to_json(), &self.inputs.fingerprint, &prefix);
+                (self.make(&asked, &config.train, &config.task, &name, runner).await?, Some(self.log(&name)))
             }
             // The ends of each range were tried, but not all that may come together.
             Err(error) if i32::from(error.exit_code()) == REFUSED => {
@@ -87,13 +88,14 @@ impl Trials<'_> {
     async fn make(
         &self,
         asked: &Asked,
-        config: &Config,
+        train: &TrainConfig,
+        task: &FinetuneConfig,
         name: &str,
         runner: &Runner<'_, Outcome>,
     ) -> Result<Told, Unfinished> {
         let trained = Training { trial: asked.trial, seed: None };
-        let train = async || self.train(asked, config, name, runner).await;
-        let told = self.insist(trained, name, train).await?;
+        let make = async || self.train(asked, train, task, name, runner).await;
+        let told = self.insist(trained, name, make).await?;
         Ok(told.unwrap_or_else(|cause| Told::failed(asked.trial, cause)))
     }
 
@@ -177,14 +179,14 @@ impl Trials<'_> {
     async fn train(
         &self,
         asked: &Asked,
-        config: &Config,
+        train: &TrainConfig,
+        task: &FinetuneConfig,
         name: &str,
         runner: &Runner<'_, Outcome>,
     ) -> Result<Told, Unfinished> {
-        let train = &config.train;
         let end_of = |steps: u64| if train.stop_at == 0 { steps } else { steps.min(train.stop_at) };
         // Passes over the examples of a task come to a number of steps that its run knows.
-        let mut end = end_of(if config.task.epochs > 0.0 { u64::MAX } else { train.steps });
+        let mut end = end_of(if task.epochs > 0.0 { u64::MAX } else { train.steps });
         let mut begun = 0;
         loop {
             begun += 1;
@@ -225,15 +227,17 @@ impl Trials<'_> {
         let config = self.study.config_at(point).map_err(Failure::from)?;
         let mut overrides = self.study.overrides_at(point);
         overrides.extend(more);
-        let arguments = training(&config, &self.study.recipe, overrides, &run)?;
-        ended(command(runner, &arguments, &log).await, &config, &run, &self.inputs.measure)
+        let Config { task, train, .. } = &config;
+        let arguments = training(task, &train.init_from, &self.study.recipe, overrides, &run)?;
+        ended(command(runner, &arguments, &log).await, train.steps, &run, &self.inputs.measure)
     }
 
     /// Trains the settings of `trial` with another seed, and writes down its loss.
     pub async fn rerun(&self, trial: usize, seed: u64, runner: &Runner<'_, Outcome>) -> Outcome {
         let point = self.journal.borrow().trials()[trial].asked.point.clone();
         let config = self.study.config_at(&point).map_err(Failure::from)?;
-        let name = run_name(&config, &self.inputs.fingerprint, &format!("{}-seed-{seed}", trial_name(trial)));
+        let prefix = format!("{}-seed-{seed}", trial_name(trial));
+        let name = run_name(config.to_json(), &self.inputs.fingerprint, &prefix);
         let other = || Some(format!("train.seed={seed}"));
         let train = async || self.train_once(&point, other(), &name, runner).await;
         let made = self.insist(Training { trial, seed: Some(seed) }, &name, train).await?;
@@ -253,22 +257,23 @@ pub fn trial_name(number: usize) -> String {
     format!("trial-{number:04}")
 }
 
-/// The name of a trial's folder, by what it computes: an older one with its number, of another study or another proposal, stays aside.
-pub fn run_name(config: &Config, corpus: &str, prefix: &str) -> String {
-    format!("{prefix}-{}", key(&content(config, corpus)))
+/// The name of a trial's folder, by what it computes with these settings, a configuration as JSON: an older one with its number, of another study or
+/// another proposal, stays aside.
+pub fn run_name(settings: Value, corpus: &str, prefix: &str) -> String {
+    format!("{prefix}-{}", key(&content(settings, corpus)))
 }
 
 /// What a trial computes, wherever its text lies: the fingerprint names all of it.
-pub fn content(config: &Config, corpus: &str) -> Value {
-    let mut json = essence(config, corpus);
+pub fn content(settings: Value, corpus: &str) -> Value {
+    let mut json = essence(settings, corpus);
     (json["data"]["corpora"], json["data"]["valid"]) = (json!([]), json!(""));
     json
 }
 
-/// What a training of `config` in the folder `run` came to; none where it ended as its loss was not a number.
+/// What a training in the folder `run` came to, of `steps` steps where it does not say how many; none where it ended as its loss was not a number.
 fn ended(
     ended: Result<Value, Unfinished>,
-    config: &Config,
+    steps: u64,
     run: &Path,
     measure: &Measure,
 ) -> Result<Option<Ended>, Unfinished> {
@@ -281,7 +286,7 @@ fn ended(
             }
             Ok(Some(Ended {
                 step: result["step"].as_u64().unwrap_or(0),
-                steps: result["steps"].as_u64().unwrap_or(config.train.steps),
+                steps: result["steps"].as_u64().unwrap_or(steps),
                 costs: Costs::of(&rows, measure),
             }))
         }
@@ -300,7 +305,7 @@ mod tests {
         let name = |overrides: &[&str]| {
             let overrides: Vec<String> = overrides.iter().map(|text| text.to_string()).collect();
             let loaded = segue_families::MODELS.load(None, &overrides).unwrap();
-            run_name(&loaded.config, "text", "trial")
+            run_name(loaded.config.to_json(), "text", "trial")
         };
         let here = name(&["data.corpus=a", "data.valid=b"]);
         assert_eq!(here, name(&["data.corpus=c", "data.valid=d"]));

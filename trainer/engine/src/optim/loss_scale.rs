@@ -4,7 +4,7 @@
 //! after so many steps in a row without one. Whether they overflow, the norm of the summed gradients tells, which is read in every step and is the
 //! same on all ranks. Every factor is a power of two and rounds nothing.
 
-use segue_configs::{Config, LossScaleConfig};
+use segue_configs::{LossScaleConfig, Precision};
 use serde::{Deserialize, Serialize};
 
 /// The scale of a run's losses, and what it follows from: part of a checkpoint.
@@ -37,14 +37,11 @@ pub struct LossScaler {
 }
 
 impl LossScaler {
-    /// As the configuration says, at the first step.
-    pub fn new(config: &Config) -> Self {
-        let state = LossScale { scale: config.loss_scale.init, steps: 0, skipped: 0 };
-        Self {
-            config: config.loss_scale.clone(),
-            divisor: config.loss_divisor(),
-            state: config.scales_loss().then_some(state),
-        }
+    /// As the configuration says of products in `precision`, at the first step. `divisor`: what the sum over a step's targets is divided by
+    /// before it is scaled.
+    pub fn new(config: &LossScaleConfig, precision: Precision, divisor: f64) -> Self {
+        let state = LossScale { scale: config.init, steps: 0, skipped: 0 };
+        Self { config: config.clone(), divisor, state: config.scales(precision).then_some(state) }
     }
 
     /// What the sum over a step's targets is multiplied by before backward: a power of two, 1 where nothing is scaled.
@@ -98,7 +95,8 @@ mod tests {
 
     fn scaler(keys: &[&str]) -> LossScaler {
         let keys: Vec<String> = keys.iter().map(|key| key.to_string()).collect();
-        LossScaler::new(&MODELS.load(None, &keys).unwrap().config)
+        let config = MODELS.load(None, &keys).unwrap().config;
+        LossScaler::new(&config.loss_scale, config.train.precision, config.loss_divisor())
     }
 
     /// Scales after steps with finite gradients (`true`) and others, computed by hand from PyTorch's documentation of GradScaler.

@@ -28,7 +28,7 @@ pub use loss_scale::{LossScale, LossScaler, Scaled};
 pub use noise_scale::{NoiseEstimate, NoiseScale};
 pub use optimizer::Optimizer;
 pub use piece::Piece;
-pub use schedule::learning_rate;
+pub use schedule::Schedule;
 pub use sgd::Sgd;
 pub use state::State;
 pub use update::Update;

@@ -2,56 +2,76 @@
 
 use std::f64::consts::PI;
 
-use segue_configs::{Config, DecayFrom, LineEnd, ScheduleKind};
+use segue_configs::{CountOf, DecayFrom, LineEnd, RisingRate, ScheduleConfig, ScheduleKind};
 
-/// Learning rate of update `step`, counted from 1: linear warm-up to [`Config::peak_lr`], then the configured
-/// decay. Cosine and linear end at `schedule.floor` times the peak and stay there, and each cycle ends there; steps go down to it and no further.
-/// A range test has its own rates ([`Config::rising`]) in the place of both.
-pub fn learning_rate(config: &Config, step: u64) -> f64 {
-    let (schedule, peak) = (&config.schedule, config.peak_lr());
-    if let Some(rising) = &config.rising {
-        return peak * rising.multiple(step);
-    }
-    if step < schedule.warmup {
-        return peak * step as f64 / schedule.warmup as f64;
-    }
-    let share = match schedule.kind {
-        ScheduleKind::Constant => 1.0,
-        ScheduleKind::InverseSqrt => (schedule.warmup.max(1) as f64 / step.max(1) as f64).sqrt(),
-        ScheduleKind::Cosine => 0.5 * (1.0 + (PI * progress(config, step)).cos()),
-        ScheduleKind::Linear => 1.0 - progress(config, step),
-        ScheduleKind::Stepped => {
-            let drops = schedule.drop_after.iter().filter(|last| step > **last);
-            schedule.drop_factor.powi(drops.count() as i32)
-        }
-        ScheduleKind::Cyclical => {
-            let cycle = schedule.cycle.max(1);
-            1.0 - (step.saturating_sub(1) % cycle + 1) as f64 / cycle as f64
-        }
-    };
-    let share = match schedule.kind {
-        ScheduleKind::Cosine | ScheduleKind::Linear | ScheduleKind::Cyclical => {
-            schedule.floor + (1.0 - schedule.floor) * share
-        }
-        _ => share.max(schedule.floor),
-    };
-    peak * share
+/// The learning rate of a network as a function of the update: linear warm-up to the peak, then the configured decay. Cosine and linear end
+/// at `schedule.floor` times the peak and stay there, and each cycle ends there; steps go down to it and no further. A range test has its
+/// own rates in the place of both.
+pub struct Schedule {
+    config: ScheduleConfig,
+    peak: f64,
+    steps: u64,
+    rising: Option<RisingRate>,
 }
 
-/// Share of the decay that is over, 0 to 1.
-fn progress(config: &Config, step: u64) -> f64 {
-    let start = match config.schedule.decay_from {
-        DecayFrom::Start => 0,
-        DecayFrom::Warmup => config.schedule.warmup,
-    };
-    let after = config.schedule.kind == ScheduleKind::Linear && config.schedule.end == LineEnd::AfterLastStep;
-    let whole = (config.schedule_steps() + u64::from(after)).saturating_sub(start).max(1);
-    ((step.saturating_sub(start)) as f64 / whole as f64).min(1.0)
+impl Schedule {
+    /// Over `steps` steps, with this peak. `rising`: the rates of a range test, as multiples of the peak.
+    pub fn new(config: &ScheduleConfig, peak: f64, steps: u64, rising: Option<RisingRate>) -> Self {
+        Self { config: config.clone(), peak, steps, rising }
+    }
+
+    /// Whether it counts updates of its network, and not steps of the run.
+    pub fn counts_updates(&self) -> bool {
+        self.rising.is_none() && self.config.of == CountOf::Network
+    }
+
+    /// Learning rate of update `step`, counted from 1.
+    pub fn rate(&self, step: u64) -> f64 {
+        let (schedule, peak) = (&self.config, self.peak);
+        if let Some(rising) = &self.rising {
+            return peak * rising.multiple(step);
+        }
+        if step < schedule.warmup {
+            return peak * step as f64 / schedule.warmup as f64;
+        }
+        let share = match schedule.kind {
+            ScheduleKind::Constant => 1.0,
+            ScheduleKind::InverseSqrt => (schedule.warmup.max(1) as f64 / step.max(1) as f64).sqrt(),
+            ScheduleKind::Cosine => 0.5 * (1.0 + (PI * self.progress(step)).cos()),
+            ScheduleKind::Linear => 1.0 - self.progress(step),
+            ScheduleKind::Stepped => {
+                let drops = schedule.drop_after.iter().filter(|last| step > **last);
+                schedule.drop_factor.powi(drops.count() as i32)
+            }
+            ScheduleKind::Cyclical => {
+                let cycle = schedule.cycle.max(1);
+                1.0 - (step.saturating_sub(1) % cycle + 1) as f64 / cycle as f64
+            }
+        };
+        let share = match schedule.kind {
+            ScheduleKind::Cosine | ScheduleKind::Linear | ScheduleKind::Cyclical => {
+                schedule.floor + (1.0 - schedule.floor) * share
+            }
+            _ => share.max(schedule.floor),
+        };
+        peak * share
+    }
+
+    /// Share of the decay that is over, 0 to 1.
+    fn progress(&self, step: u64) -> f64 {
+        let start = match self.config.decay_from {
+            DecayFrom::Start => 0,
+            DecayFrom::Warmup => self.config.warmup,
+        };
+        let after = self.config.kind == ScheduleKind::Linear && self.config.end == LineEnd::AfterLastStep;
+        let whole = (self.steps + u64::from(after)).saturating_sub(start).max(1);
+        ((step.saturating_sub(start)) as f64 / whole as f64).min(1.0)
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use segue_configs::RisingRate;
+    use segue_configs::Config;
 
     use super::*;
 
@@ -61,7 +81,9 @@ mod tests {
     }
 
     fn points(config: &Config, steps: &[u64]) -> Vec<f64> {
-        steps.iter().map(|&s| (learning_rate(config, s) * 1e6).round() / 1e6).collect()
+        let schedule =
+            Schedule::new(&config.schedule, config.peak_lr(), config.schedule_steps(), config.rising);
+        steps.iter().map(|&s| (schedule.rate(s) * 1e6).round() / 1e6).collect()
     }
 
     const COMMON: [&str; 3] = ["optim.lr=1.0", "schedule.warmup=10", "train.steps=110"];

@@ -2,8 +2,8 @@
 //! the same bits at any number of ranks.
 
 use segue_collectives::Communicator;
-use segue_configs::Config;
-use segue_dataloader::sections::{MaskDraws, PairsConfig, TextEvalConfig};
+use segue_configs::{ModelConfig, OwnSections, TrainConfig};
+use segue_dataloader::sections::{MaskDraws, TextEvalConfig};
 use segue_dataloader::{Corpus, LaneCursor, Lanes, PairLanes, PairOptions, Split};
 use segue_engine::{Share, Watch};
 use segue_kernels::TrainError;
@@ -34,14 +34,18 @@ struct Sums {
 
 impl PairValidation {
     /// Lanes over a split of `corpus`: `eval.lanes`, made up to whole micro-batches.
-    pub fn open(config: &Config, corpus: &Corpus, split: Split) -> Result<Self, TrainError> {
-        let micro_batch = config.train.micro_batch;
-        let eval = config.own::<TextEvalConfig>();
+    pub fn open(
+        train: &TrainConfig,
+        model: &ModelConfig,
+        own: &OwnSections,
+        corpus: &Corpus,
+        split: Split,
+    ) -> Result<Self, TrainError> {
+        let micro_batch = train.micro_batch;
+        let eval = own.get::<TextEvalConfig>();
         let count = eval.lanes.next_multiple_of(micro_batch);
-        let mut own = config.clone();
-        own.train.lanes = count;
-        own.change(|pairs: &mut PairsConfig| pairs.draws = MaskDraws::Same);
-        let lanes = PairLanes::open(PairOptions::of(&own)?, &[], std::slice::from_ref(corpus), split)?;
+        let options = PairOptions::of(train, model, own)?.over(count, MaskDraws::Same);
+        let lanes = PairLanes::open(options, &[], std::slice::from_ref(corpus), split)?;
         let whole = (0..count).map(|lane| lanes.steps_per_pass(lane)).min().unwrap_or(0);
         let steps = if eval.steps == 0 { whole } else { whole.min(eval.steps) };
         Ok(Self { lanes, micro_batch, micro_steps: count / micro_batch, steps })

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use segue_configs::{Config, ModelConfig};
+use segue_configs::{ModelConfig, OwnSections, TrainConfig};
 use segue_cost::{MicroStep, Role};
 use segue_data_error::DataError;
 use segue_family::{Capability, find, need};
@@ -21,14 +21,21 @@ pub trait TextModel: Sync {
     /// Every parameter of the model, in the order of the forward pass, without making them.
     fn specs(&self, model: &ModelConfig) -> Vec<ParameterSpec>;
 
-    /// The same of what the configured objective trains: the model's, then those of what is trained beside it.
-    fn trained_specs(&self, config: &Config) -> Vec<ParameterSpec> {
-        self.specs(&config.model)
+    /// The same of what the objective trains that `own` says: the model's, then those of what is trained beside it.
+    fn trained_specs(&self, model: &ModelConfig, own: &OwnSections) -> Vec<ParameterSpec> {
+        let _ = own;
+        self.specs(model)
     }
 
-    /// The configured objective over parameters that it takes as its own, which hold
-    /// [`TextModel::trained_specs`].
-    fn objective_over(&self, config: &Config, parameters: Parameters) -> Box<dyn Objective>;
+    /// The objective that `own` says over parameters that it takes as its own, which hold [`TextModel::trained_specs`]. `steps`: those of the
+    /// schedule, over which noise falls.
+    fn objective_over(
+        &self,
+        model: &ModelConfig,
+        own: &OwnSections,
+        steps: u64,
+        parameters: Parameters,
+    ) -> Box<dyn Objective>;
 
     /// What the trained parameter `name` is for.
     fn role(&self, name: &str) -> Role;
@@ -37,7 +44,7 @@ pub trait TextModel: Sync {
     fn scoring_tables(&self, model: &ModelConfig) -> Vec<String>;
 
     /// What one micro-step of training costs.
-    fn micro_step(&self, config: &Config) -> MicroStep;
+    fn micro_step(&self, train: &TrainConfig, model: &ModelConfig, own: &OwnSections) -> MicroStep;
 }
 
 /// A kind of language model that tells the next token: what scores, writes and is evaluated on text.
@@ -82,7 +89,14 @@ pub trait Encodes: TextModel {
     fn encoder(&self, model: &ModelConfig, parameters: &Parameters) -> Box<dyn Encoder>;
 
     /// What a micro-step costs that encodes so many `sequences` of `length` tokens each, for a head of a task: no word is predicted and nothing remembered.
-    fn encoding_step(&self, config: &Config, sequences: usize, length: usize) -> MicroStep;
+    /// `recompute`: whether the backward pass makes layers again.
+    fn encoding_step(
+        &self,
+        model: &ModelConfig,
+        recompute: bool,
+        sequences: usize,
+        length: usize,
+    ) -> MicroStep;
 
     /// Whether every token of a sequence that is encoded as a whole sees every other.
     fn encodes_both_ways(&self) -> bool {

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use segue_configs::{Config, ModelConfig, Models};
+use segue_configs::{Config, ModelConfig, Models, OwnSections};
 use segue_data_error::DataError;
 use segue_dataloader::sections::ObjectiveConfig;
 use segue_engine::checkpoint::{STATE, TensorFile, WEIGHTS, check_finite, map_tensors, read_tensors};
@@ -205,9 +205,15 @@ pub fn fresh_next_token(config: &ModelConfig, seed: u64) -> Result<Box<dyn NextT
     Ok(family.next_token(config, parameters))
 }
 
-/// The model of a folder with what it was trained to do, heads included where `config` has them, in single precision.
-pub fn load_objective(folder: &ModelFolder, config: &Config) -> Result<Box<dyn Objective>, TrainError> {
-    let specs = folder.family.trained_specs(config);
+/// The model of a folder with what it was trained to do, heads included where `own` has them, in single precision. `steps`: those of the
+/// schedule.
+pub fn load_objective(
+    folder: &ModelFolder,
+    model: &ModelConfig,
+    own: &OwnSections,
+    steps: u64,
+) -> Result<Box<dyn Objective>, TrainError> {
+    let specs = folder.family.trained_specs(model, own);
     let path = folder.path.join(WEIGHTS);
     let stored = SafetensorsFile::open(&path)?;
     let is_there = |spec: &ParameterSpec| stored.entries().iter().any(|entry| entry.name == spec.name);
@@ -216,13 +222,13 @@ pub fn load_objective(folder: &ModelFolder, config: &Config) -> Result<Box<dyn O
             "it has no head that tells whether sentences follow each other (no tensor `{}`), and objective.next_sentence \
              is {}\nhint: say objective.next_sentence=0, or open a model that was trained with it",
             spec.name,
-            config.own::<ObjectiveConfig>().next_sentence
+            own.get::<ObjectiveConfig>().next_sentence
         );
         return Err(TrainError::OtherModel { path, what });
     }
-    let weights = read_finite(&path, &config.model, &specs)?;
+    let weights = read_finite(&path, model, &specs)?;
     let parameters = Parameters::from_tensors(specs, weights, Kind::Float).to(folder.compute.device());
-    Ok(folder.family.objective_over(config, parameters))
+    Ok(folder.family.objective_over(model, own, steps, parameters))
 }
 
 /// Beginnings of the names of heads: those that Hugging Face puts on XLNet, and `tasks.` where there are several. A

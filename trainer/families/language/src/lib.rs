@@ -60,14 +60,15 @@ pub use writes::{TextWriter, WRITES, context, writing_memory};
 /// The configured objective with fresh weights, where `compute` says.
 pub fn build(config: &Config, compute: Compute) -> Result<Box<dyn Objective>, TrainError> {
     let family = crate::language(&config.model)?;
-    let parameters = Parameters::initialise(family.trained_specs(config), config.train.seed, Kind::Float);
+    let specs = family.trained_specs(&config.model, &config.own);
+    let parameters = Parameters::initialise(specs, config.train.seed, Kind::Float);
     let parameters = parameters.to(compute.device()).with_recompute(config.train.recompute);
-    Ok(family.objective_over(config, parameters))
+    Ok(family.objective_over(&config.model, &config.own, config.schedule_steps(), parameters))
 }
 
 /// Opens the corpus of a run, and gives the model its vocabulary.
 pub fn open(config: &mut Config) -> Result<Box<dyn Job>, TrainError> {
-    let sources = Sources::open(config)?;
+    let sources = Sources::open(&config.train, &config.model, &config.own)?;
     config.model.fit_vocabulary(sources.tokenizer().vocab_size(), sources.tokenizer().eos_id())?;
     Ok(Box::new(sources))
 }
@@ -77,19 +78,20 @@ pub fn fit(config: &mut Config) -> Result<(), TrainError> {
     if config.model.vocab_size() > 0 {
         return Ok(config.model.fit_vocabulary(0, None)?);
     }
-    let data = config.own::<DataConfig>();
+    let data = config.own.get::<DataConfig>();
     if data.corpus.is_empty() && data.corpora.is_empty() {
         let why = "the recipe takes the vocabulary size from the corpus\nhint: add model.vocab_size=N or data.corpus=FOLDER";
         return Err(TrainError::Layout(why.into()));
     }
-    let vocabulary = Sources::open(config)?.tokenizer().vocab_size();
+    let vocabulary = Sources::open(&config.train, &config.model, &config.own)?.tokenizer().vocab_size();
     Ok(config.model.fit_vocabulary(vocabulary, None)?)
 }
 
 /// What a run trains; see [`segue_family::work`].
 pub fn work(config: &Config) -> Result<Work, TrainError> {
-    let family = crate::language(&config.model)?;
-    let (specs, micro_step) = (family.trained_specs(config), family.micro_step(config));
+    let Config { train, model, own, .. } = config;
+    let family = crate::language(model)?;
+    let (specs, micro_step) = (family.trained_specs(model, own), family.micro_step(train, model, own));
     Ok(Work::new(specs, micro_step, |name| family.role(name)))
 }
 
@@ -114,12 +116,13 @@ impl Job for Sources {
     fn check_validation(&self, config: &Config) -> Result<(), TrainError> {
         let missing = || {
             let key =
-                if config.own::<DataConfig>().corpus.is_empty() { "data.corpora" } else { "data.corpus" };
+                if config.own.get::<DataConfig>().corpus.is_empty() { "data.corpora" } else { "data.corpus" };
             TrainError::Layout(format!(
                 "{key} has no validation split\nhint: build it with --valid or --split, or set data.valid to a corpus with one"
             ))
         };
-        Validation::open(config, self)?.ok_or_else(missing)?.check(config)
+        let Config { train, model, own, .. } = config;
+        Validation::open(train, model, own, self)?.ok_or_else(missing)?.check(train, own)
     }
 
     fn train(
@@ -131,7 +134,7 @@ impl Job for Sources {
         on_event: &mut dyn FnMut(Event),
     ) -> Result<Outcome, TrainError> {
         let mut objective = build(config, compute)?;
-        if keeps_marks(config) {
+        if keeps_marks(&config.own) {
             objective.keep_marks();
         }
         train(config, Pretraining::open(config, self, compute)?, objective, comm, stop, on_event)
@@ -151,13 +154,14 @@ struct Pretraining<'a> {
 
 impl<'a> Pretraining<'a> {
     fn open(config: &'a Config, sources: &'a Sources, compute: Compute) -> Result<Self, TrainError> {
+        let Config { train, model, own, .. } = config;
         Ok(Self {
             config,
             sources,
-            valid: Validation::open(config, sources)?,
+            valid: Validation::open(train, model, own, sources)?,
             deciding: match config.average.decide_by {
                 DecidingLoss::Validation => None,
-                DecidingLoss::Training => Validation::of_training(config, sources)?,
+                DecidingLoss::Training => Validation::of_training(own, sources)?,
             },
             tokenizer: Arc::new(sources.tokenizer().clone()),
             compute,
@@ -187,7 +191,7 @@ impl Family for Pretraining<'_> {
         Labels {
             doing: "train",
             step_of: "targets",
-            per_step: (train.lanes * targets_per_lane(self.config)) as u64,
+            per_step: (train.lanes * targets_per_lane(&self.config.own)) as u64,
             rate_of: "tokens",
             loss_as: if in_characters { LossAs::Bits } else { LossAs::Perplexity },
             group: None,
@@ -200,14 +204,15 @@ impl Family for Pretraining<'_> {
     }
 
     fn reader(&self, place: Place<LaneCursor>) -> Result<FamilyReader<Self>, TrainError> {
-        let lanes = open_lanes(self.config, self.sources)?;
+        let Config { train, model, own, .. } = self.config;
+        let lanes = open_lanes(train, model, own, self.sources)?;
         let reader = LaneReader::new(lanes, place.layout.lane_range(), place.cursors);
-        let (train, samples) = (self.config.train.clone(), self.config.own::<ObjectiveConfig>().samples);
-        let segments = self.config.own::<SegmentConfig>();
+        let (train, samples) = (train.clone(), own.get::<ObjectiveConfig>().samples);
+        let segments = own.get::<SegmentConfig>();
         let reader = reader.forgetting(segments.drop_state, samples, train.seed);
         let (device, micro_batch, segment) = (self.compute.device(), train.micro_batch, segments.segment);
         // Of pairs every token is read, few are targets.
-        let in_pairs = self.config.own::<DataConfig>().order.in_pairs();
+        let in_pairs = own.get::<DataConfig>().order.in_pairs();
         let work = in_pairs.then_some((train.lanes * segment) as f64);
         let scales = segments.draws_lengths() && segments.segment_rate;
         let reader = match train.batch_warmup {
@@ -243,10 +248,11 @@ impl Family for Pretraining<'_> {
         watch: &mut Watch,
     ) -> Result<Option<Measures>, TrainError> {
         let Some(valid) = &self.valid else { return Ok(None) };
-        let evaluation = valid.evaluate(objective.as_mut(), self.config, comm, watch)?;
-        let mut found = measures(&evaluation, valid.cut(self.config)?);
+        let Config { train, model, own, .. } = self.config;
+        let evaluation = valid.evaluate(objective.as_mut(), train, own, comm, watch)?;
+        let mut found = measures(&evaluation, valid.cut(train, model, own)?);
         if let Some(deciding) = &self.deciding {
-            found.decide = Some(deciding.evaluate(objective.as_mut(), self.config, comm, watch)?.loss);
+            found.decide = Some(deciding.evaluate(objective.as_mut(), train, own, comm, watch)?.loss);
         }
         Ok(Some(found))
     }

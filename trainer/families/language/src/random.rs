@@ -1,6 +1,6 @@
 //! Batches of random tokens, in the shapes of a run: benchmarks train on them.
 
-use segue_configs::Config;
+use segue_configs::{ModelConfig, OwnSections, TrainConfig};
 use segue_dataloader::sections::{DataConfig, DataOrder, PairsConfig, SegmentConfig, targets_per_lane};
 use segue_random::{Purpose, Stream};
 use tch::{Kind, Tensor};
@@ -17,23 +17,32 @@ pub enum Frequencies {
 }
 
 /// Random tokens for one micro-step of a rank: what a benchmark trains on.
-pub fn random_batch(config: &Config, words: Frequencies, rank: usize, step: u64) -> Batch {
-    let stream = Stream::new(config.train.seed, Purpose::Bench, &[rank as u64, step]);
-    let lanes = config.train.micro_batch as i64;
-    let (segment, targets) = (config.own::<SegmentConfig>().segment as i64, targets_per_lane(config) as i64);
+pub fn random_batch(
+    train: &TrainConfig,
+    model: &ModelConfig,
+    own: &OwnSections,
+    words: Frequencies,
+    rank: usize,
+    step: u64,
+) -> Batch {
+    let stream = Stream::new(train.seed, Purpose::Bench, &[rank as u64, step]);
+    let lanes = train.micro_batch as i64;
+    let (segment, targets) = (own.get::<SegmentConfig>().segment as i64, targets_per_lane(own) as i64);
     let draw = |number: u64, width: i64, below: usize| {
         let value = |i: i64| (stream.bits(number << 32 | i as u64) % below as u64) as i64;
         let values: Vec<i64> = (0..lanes * width).map(value).collect();
         Tensor::from_slice(&values).view([lanes, width])
     };
-    let vocabulary = config.model.vocab_size();
+    let vocabulary = model.vocab_size();
     let draw_words = |number: u64, width: i64| match words {
         Frequencies::Uniform => draw(number, width, vocabulary),
         Frequencies::Zipf => zipf(&draw(number, width, UNIT), vocabulary),
     };
     let mut batch = Batch::new(draw_words(0, segment), draw_words(1, targets));
-    if config.own::<DataConfig>().order == DataOrder::Pairs {
-        batch.pairs = Some(random_pairs(config, draw(2, segment, 1 << 40)));
+    if own.get::<DataConfig>().order == DataOrder::Pairs {
+        let reused = model.reuse_len().unwrap_or(0) as i64;
+        let reversed = if own.get::<PairsConfig>().bidirectional { lanes / 2 } else { 0 };
+        batch.pairs = Some(random_pairs(reused, targets, reversed, draw(2, segment, 1 << 40)));
     }
     batch
 }
@@ -48,12 +57,10 @@ fn zipf(numbers: &Tensor, words: usize) -> Tensor {
     ((fraction * (words as f64).ln_1p()).expm1()).to_kind(Kind::Int64).clamp(0, largest)
 }
 
-/// Targets at random places, half of them in the reused part, each part in a random order. `numbers`:
+/// Targets at random places, half of them in the `half` positions that are reused, each part in a random order. `numbers`:
 /// `[lanes, segment]`.
-fn random_pairs(config: &Config, numbers: Tensor) -> Pairs {
-    let (lanes, segment) = (config.train.micro_batch as i64, config.own::<SegmentConfig>().segment as i64);
-    let half = config.model.reuse_len().unwrap_or(0) as i64;
-    let targets = targets_per_lane(config) as i64;
+fn random_pairs(half: i64, targets: i64, reversed: i64, numbers: Tensor) -> Pairs {
+    let (lanes, segment) = (numbers.size()[0], numbers.size()[1]);
     let (mut ranks, mut positions) = (Vec::new(), Vec::new());
     let whole = (Kind::Int64, numbers.device());
     for (start, end, count) in [(0, half, targets - targets / 2), (half, segment, targets / 2)] {
@@ -74,7 +81,7 @@ fn random_pairs(config: &Config, numbers: Tensor) -> Pairs {
         positions: Tensor::cat(&positions, 1),
         weights: Tensor::ones([lanes, targets], (Kind::Float, numbers.device())),
         follows: Tensor::ones([lanes], whole),
-        reversed: if config.own::<PairsConfig>().bidirectional { lanes / 2 } else { 0 },
+        reversed,
     }
 }
 

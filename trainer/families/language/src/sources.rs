@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use segue_configs::{Config, ConfigError};
+use segue_configs::{ConfigError, ModelConfig, OwnSections, TrainConfig};
 use segue_dataloader::sections::{DataConfig, DataOrder};
 use segue_dataloader::{Corpus, PairOptions, RecordLanes, Split};
 use segue_kernels::TrainError;
@@ -20,8 +20,8 @@ pub struct Sources {
 
 impl Sources {
     /// Opens what `[data]` names: the description of each corpus. Its shards are opened when they are read.
-    pub fn open(config: &Config) -> Result<Self, TrainError> {
-        let data = config.own::<DataConfig>();
+    pub fn open(train: &TrainConfig, model: &ModelConfig, own: &OwnSections) -> Result<Self, TrainError> {
+        let data = own.get::<DataConfig>();
         if data.corpus.is_empty() && data.corpora.is_empty() {
             let why = "data.corpus is not set\nhint: add data.corpus=FOLDER to the command or the recipe";
             return Err(TrainError::Layout(why.into()));
@@ -31,7 +31,7 @@ impl Sources {
             path => Some(Corpus::open_lazily(Path::new(path))?),
         };
         if data.order == DataOrder::Records {
-            return Self::of_records(config, valid);
+            return Self::of_records(train, model, own, valid);
         }
         let named = if data.corpora.is_empty() { std::slice::from_ref(&data.corpus) } else { &data.corpora };
         let corpora: Result<Vec<Corpus>, _> =
@@ -54,14 +54,19 @@ impl Sources {
         Ok(Self { corpora, valid, names_valid, tokenizer, fingerprint })
     }
 
-    fn of_records(config: &Config, valid: Option<Corpus>) -> Result<Self, TrainError> {
-        let data = config.own::<DataConfig>();
+    fn of_records(
+        train: &TrainConfig,
+        model: &ModelConfig,
+        own: &OwnSections,
+        valid: Option<Corpus>,
+    ) -> Result<Self, TrainError> {
+        let data = own.get::<DataConfig>();
         if data.tokenizer.is_empty() {
             let why = "TFRecords hold no tokenizer\nhint: name the folder of the one they were made with";
             return Err(out_of_range("data.tokenizer", "", why));
         }
         let tokenizer = Tokenizer::load(Path::new(&data.tokenizer))?;
-        let records = RecordLanes::open(Path::new(&data.corpus), PairOptions::of(config)?)?;
+        let records = RecordLanes::open(Path::new(&data.corpus), PairOptions::of(train, model, own)?)?;
         if tokenizer.vocab_size() != records.vocab_size() {
             let why = format!(
                 "it has {} entries and the records were made with {}",

@@ -5,7 +5,7 @@ mod checks;
 use std::any::Any;
 
 use segue_configs::model::{out_of_range, refused};
-use segue_configs::{Config, ConfigError, Idle, ModelSection, SectionType, range};
+use segue_configs::{Config, ConfigError, Idle, ModelSection, OwnSections, SectionType, range};
 use segue_dataloader::sections::{
     DataConfig, DataOrder, DocumentEnd, ObjectiveConfig, ObjectiveKind, SegmentConfig, TextEvalConfig,
 };
@@ -79,18 +79,18 @@ impl ModelSection for LstmConfig {
     }
 
     fn check_run(&self, config: &Config) -> Result<(), ConfigError> {
-        let (train, eval) = (config.own::<SegmentConfig>(), config.own::<TextEvalConfig>());
+        let (train, eval) = (config.own.get::<SegmentConfig>(), config.own.get::<TextEvalConfig>());
         let unread = "a recurrent model has read what comes again: its state cannot go back";
         let unseen = "a recurrent model has no attention, which this sets";
         let without = [
             (
-                config.own::<ObjectiveConfig>().kind != ObjectiveKind::Lm,
+                config.own.get::<ObjectiveConfig>().kind != ObjectiveKind::Lm,
                 "objective.kind",
                 "needs model.model_type = \"xlnet\"",
             ),
             (
                 !matches!(
-                    config.own::<DataConfig>().order,
+                    config.own.get::<DataConfig>().order,
                     DataOrder::Stream | DataOrder::Lines | DataOrder::Episodes
                 ),
                 "data.order",
@@ -114,12 +114,12 @@ impl ModelSection for LstmConfig {
         }
     }
 
-    fn idle(&self, config: &Config) -> Vec<Idle> {
+    fn idle(&self, own: &OwnSections) -> Vec<Idle> {
         let mut idle = self.idle_of_cells();
         idle.extend(self.idle_masks());
         let why = "needs model.mixture = 1: more are a mixture anyway";
         idle.extend(Idle::all(self.mixture > 1, "model", &["mixture_of_one"], &["model.mixture"], why));
-        idle.extend(config.own::<AdversarialConfig>().idle_clusters(self.cutoffs.len()));
+        idle.extend(own.get::<AdversarialConfig>().idle_clusters(self.cutoffs.len()));
         idle
     }
 
@@ -142,8 +142,8 @@ impl ModelSection for LstmConfig {
         1
     }
 
-    fn targets_per_lane(&self, config: &Config) -> usize {
-        segue_dataloader::sections::targets_per_lane(config)
+    fn targets_per_lane(&self, own: &OwnSections) -> usize {
+        segue_dataloader::sections::targets_per_lane(own)
     }
 }
 

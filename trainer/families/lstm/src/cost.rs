@@ -1,4 +1,4 @@
-use segue_configs::Config;
+use segue_configs::OwnSections;
 use segue_cost::{Bounds, LOGIT_PASSES, MicroStep, PER_MULTIPLY_ADD, Parts, STATE_PASSES, saturated};
 use segue_dataloader::sections::{ObjectiveConfig, SegmentConfig};
 
@@ -29,12 +29,12 @@ const COPIES_OF_A_DROPPED: u128 = 2;
 const DROPPED: [&str; 4] = ["weight_h", "weight_mh", "weight_fu", "weight_oc"];
 const DROPPED_OF_A_QRNN: [&str; 1] = ["weight_x"];
 
-/// What a micro-step of a recurrent language model costs.
-pub fn micro_step(config: &Config, model: &LstmConfig) -> MicroStep {
-    let segments = config.own::<SegmentConfig>();
+/// What a micro-step of so many lanes of a recurrent language model costs.
+pub fn micro_step(lanes: usize, model: &LstmConfig, own: &OwnSections) -> MicroStep {
+    let segments = own.get::<SegmentConfig>();
     let sizes = Sizes {
-        lanes: config.train.micro_batch as u128,
-        samples: config.own::<ObjectiveConfig>().samples as u128,
+        lanes: lanes as u128,
+        samples: own.get::<ObjectiveConfig>().samples as u128,
         segment: segments.segment as u128,
         targets: segments.loss.targets(segments.segment) as u128,
     };
@@ -166,7 +166,7 @@ mod tests {
             "train.micro_batch=2",
         ];
         let config = config::<crate::LstmConfig>(&[&common[..], keys].concat());
-        micro_step(&config, own(&config.model))
+        micro_step(config.train.micro_batch, own(&config.model), &config.own)
     }
 
     /// Row S14.

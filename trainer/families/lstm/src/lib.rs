@@ -10,7 +10,7 @@ mod model;
 mod objective;
 mod parameters;
 
-use segue_configs::{Config, ModelConfig, ModelType};
+use segue_configs::{ModelConfig, ModelType, OwnSections, TrainConfig};
 use segue_cost::{MicroStep, Role};
 use segue_family::parity::Cases;
 use segue_family::{Entry, Parity, Trained, own};
@@ -61,8 +61,14 @@ impl TextModel for Recurrent {
         parameters::specs(own(model))
     }
 
-    fn objective_over(&self, config: &Config, parameters: Parameters) -> Box<dyn Objective> {
-        Box::new(LanguageModel::from_parameters(own(&config.model), parameters).trained(config))
+    fn objective_over(
+        &self,
+        model: &ModelConfig,
+        sections: &OwnSections,
+        steps: u64,
+        parameters: Parameters,
+    ) -> Box<dyn Objective> {
+        Box::new(LanguageModel::from_parameters(own(model), parameters).trained(sections, steps))
     }
 
     fn role(&self, name: &str) -> Role {
@@ -78,8 +84,8 @@ impl TextModel for Recurrent {
         vec![if tied { parameters::EMBEDDING } else { parameters::OUTPUT }.into()]
     }
 
-    fn micro_step(&self, config: &Config) -> MicroStep {
-        cost::micro_step(config, own(&config.model))
+    fn micro_step(&self, train: &TrainConfig, model: &ModelConfig, sections: &OwnSections) -> MicroStep {
+        cost::micro_step(train.micro_batch, own(model), sections)
     }
 }
 
@@ -124,8 +130,8 @@ impl Encodes for Recurrent {
         specs
     }
 
-    fn encoding_step(&self, config: &Config, sequences: usize, length: usize) -> MicroStep {
-        cost::encoding_step(own(&config.model), sequences, length)
+    fn encoding_step(&self, model: &ModelConfig, _: bool, sequences: usize, length: usize) -> MicroStep {
+        cost::encoding_step(own(model), sequences, length)
     }
 
     fn encoder(&self, model: &ModelConfig, parameters: &Parameters) -> Box<dyn Encoder> {

@@ -1,6 +1,6 @@
 //! The next word, from left to right.
 
-use segue_configs::Config;
+use segue_configs::OwnSections;
 use segue_dataloader::sections::{LossKind, LossOver, ObjectiveConfig, SegmentConfig, TextEvalConfig};
 use segue_kernels::Parameters;
 use segue_kernels::noise::Noise;
@@ -35,16 +35,16 @@ impl LanguageModel {
         Self { model, targets, objective, adversary: None, steps: 0, parameters }
     }
 
-    /// The same, to be trained as a run says.
-    pub fn trained(self, config: &Config) -> Self {
+    /// The same, to be trained as these sections of a run say, whose schedule has so many steps.
+    pub fn trained(self, own: &OwnSections, steps: u64) -> Self {
         let mut trained = Self {
-            targets: config.own::<SegmentConfig>().loss,
-            objective: config.own::<ObjectiveConfig>().into_owned(),
-            adversary: Adversary::of(&config.own()),
-            steps: config.schedule_steps(),
+            targets: own.get::<SegmentConfig>().loss,
+            objective: own.get::<ObjectiveConfig>().into_owned(),
+            adversary: Adversary::of(&own.get()),
+            steps,
             ..self
         };
-        trained.model.samples = config.own::<ObjectiveConfig>().samples as i64;
+        trained.model.samples = trained.objective.samples as i64;
         trained
     }
 

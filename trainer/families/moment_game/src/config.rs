@@ -4,7 +4,7 @@ use std::any::Any;
 
 use schemars::JsonSchema;
 use segue_configs::range::{self, Range};
-use segue_configs::{Config, ConfigError, DeviceKind, Idle, ModelSection};
+use segue_configs::{Config, ConfigError, DeviceKind, Idle, ModelSection, OwnSections};
 use serde::{Deserialize, Serialize};
 
 /// The covariance of a vector must fit into memory, whatever a file says.
@@ -66,6 +66,7 @@ impl ModelSection for MomentGameConfig {
     const TITLE: &'static str = "Moment game";
     const READS: &'static [&'static str] = &["train.batch_warmup", "train.batch_warmup_from", "train.group"];
     const NETWORKS: &'static [&'static str] = &["generator", "critic"];
+    const TRAINS_ON_CARDS: bool = false;
 
     fn family() -> &'static (dyn Any + Send + Sync) {
         &crate::FAMILY
@@ -75,17 +76,12 @@ impl ModelSection for MomentGameConfig {
         range::check("model", self)
     }
 
-    /// Any settings of the other sections go with it but a card: it reads no text.
-    fn check_run(&self, config: &Config) -> Result<(), ConfigError> {
-        config.check_on_processor("this model trains")
-    }
-
     /// What losses of a lane have been divided by before they are scaled from the first version on: bits in half precision hang on it.
-    fn targets_per_lane(&self, _: &Config) -> usize {
+    fn targets_per_lane(&self, _: &OwnSections) -> usize {
         128
     }
 
-    fn idle(&self, _: &Config) -> Vec<Idle> {
+    fn idle(&self, _: &OwnSections) -> Vec<Idle> {
         let why = "this game keeps its best state always";
         let mut idle = Idle::without_layers(Self::NETWORKS);
         idle.push(Idle::new("checkpoint.best", &["model.model_type"], why));

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use segue_configs::model::{no_effect, out_of_range, refused, size, width};
 use segue_configs::range::{self, Range};
 use segue_configs::{
-    Config, ConfigError, DeviceKind, Idle, ModelSection, OptimKind, ScheduleKind, SectionType,
+    Config, ConfigError, DeviceKind, Idle, ModelSection, OptimKind, OwnSections, ScheduleKind, SectionType,
 };
 use serde::{Deserialize, Serialize};
 
@@ -209,6 +209,7 @@ impl PlanetoidConfig {
 impl ModelSection for PlanetoidConfig {
     const TYPE: &'static str = "planetoid";
     const TITLE: &'static str = "Planetoid";
+    const TRAINS_ON_CARDS: bool = false;
     const SECTIONS: &'static [SectionType] = &[
         SectionType::of::<DataConfig>(),
         SectionType::of::<TurnsConfig>(),
@@ -240,8 +241,7 @@ impl ModelSection for PlanetoidConfig {
     }
 
     fn check_run(&self, config: &Config) -> Result<(), ConfigError> {
-        config.check_on_processor("this model trains")?;
-        config.own::<TurnsConfig>().check_rounds(self.variant)?;
+        config.own.get::<TurnsConfig>().check_rounds(self.variant)?;
         // Labels that spread are put in place by steps of length 1.
         let plain = config.optim.kind == OptimKind::Sgd && config.optim.lr == 1.0;
         if self.variant.spreads() && !(plain && config.schedule.kind == ScheduleKind::Constant) {
@@ -252,12 +252,12 @@ impl ModelSection for PlanetoidConfig {
     }
 
     /// What losses of a lane have been divided by before they are scaled from the first version on: bits in half precision hang on it.
-    fn targets_per_lane(&self, _: &Config) -> usize {
+    fn targets_per_lane(&self, _: &OwnSections) -> usize {
         128
     }
 
     /// Evaluations are of test nodes: their accuracy is told, and chooses nothing.
-    fn idle(&self, _: &Config) -> Vec<Idle> {
+    fn idle(&self, _: &OwnSections) -> Vec<Idle> {
         let chooses = "this model is evaluated on test nodes, which choose nothing";
         let is_loss = "is for losses, and this model is judged by its accuracy";
         [

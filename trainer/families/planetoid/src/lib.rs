@@ -57,7 +57,7 @@ struct Opened {
 fn open(config: &mut Config) -> Result<Box<dyn Job>, TrainError> {
     let mut fitted = own::<PlanetoidConfig>(&config.model).clone();
     let asked = fitted.variant;
-    let material = Arc::new(Material::open(&config.own(), &config.own(), &mut fitted)?);
+    let material = Arc::new(Material::open(&config.own.get(), &config.own.get(), &mut fitted)?);
     let lacks_features = fitted.variant != asked;
     config.model = fitted.into();
     Ok(Box::new(Opened { material, lacks_features }))
@@ -67,7 +67,7 @@ fn open(config: &mut Config) -> Result<Box<dyn Job>, TrainError> {
 fn fit(config: &mut Config) -> Result<(), TrainError> {
     let section: &PlanetoidConfig = own(&config.model);
     let sizes_are_known = section.nodes > 0 && section.classes > 0;
-    match config.own::<DataConfig>().corpus.is_empty() {
+    match config.own.get::<DataConfig>().corpus.is_empty() {
         false => open(config).map(drop),
         true if sizes_are_known => Ok(()),
         true => {
@@ -100,7 +100,7 @@ impl Job for Opened {
                 ),
             });
         }
-        let turns = config.own::<TurnsConfig>().into_owned();
+        let turns = config.own.get::<TurnsConfig>().into_owned();
         let network = Network::new(section, config.train.seed);
         let learner = Classifier::new(&config.train, &turns, network, self.material.clone());
         let family = Training { config, section, turns, material: self.material.clone() };
@@ -112,7 +112,7 @@ impl Job for Opened {
 fn work(config: &Config) -> Result<Work, TrainError> {
     let section: &PlanetoidConfig = own(&config.model);
     let micro_steps = config.train.micro_steps().max(1) as f64;
-    let anchors = (config.own::<TurnsConfig>().context_batch * section.walk_nodes) as f64 / micro_steps;
+    let anchors = (config.own.get::<TurnsConfig>().context_batch * section.walk_nodes) as f64 / micro_steps;
     let scores = match section.contexts {
         _ if !section.variant.has_contexts() => 0.0,
         Contexts::Softmax => anchors.min(section.context_nodes as f64) * section.context_nodes as f64,
@@ -179,7 +179,7 @@ impl Family for Training<'_> {
         if !self.evaluates() {
             return Ok(None);
         }
-        let (data, k) = (&self.material.data, self.config.own::<NodesEvalConfig>().recall_at);
+        let (data, k) = (&self.material.data, self.config.own.get::<NodesEvalConfig>().recall_at);
         let of = |nodes: &[u32]| evaluate::predict(&classifier.network, &self.material, nodes);
         let ranked = match k {
             0 => Vec::new(),
@@ -194,7 +194,7 @@ impl Family for Training<'_> {
         config["model_type"] = json!("planetoid");
         // What the model is asked about, where nothing else is named: the test nodes of its split.
         if let (Some(fields), Value::Object(mut data)) =
-            (config.as_object_mut(), json!(self.config.own::<DataConfig>()))
+            (config.as_object_mut(), json!(self.config.own.get::<DataConfig>()))
         {
             data.remove("corpus");
             fields.extend(data);

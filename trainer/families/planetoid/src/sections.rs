@@ -5,7 +5,7 @@ use std::path::Path;
 use schemars::JsonSchema;
 use segue_configs::model::{no_effect, out_of_range};
 use segue_configs::range::Range;
-use segue_configs::{Config, ConfigError, OwnSection};
+use segue_configs::{ConfigError, OwnSection};
 use segue_data_error::DataError;
 use segue_graph::{NodeData, OpenOptions, Setting, Split};
 use serde::{Deserialize, Serialize};
@@ -63,7 +63,7 @@ impl OwnSection for DataConfig {
     const NAME: &'static str = "data";
     const TITLE: &'static str = "graph";
 
-    fn check(&self, _: &Config) -> Result<(), ConfigError> {
+    fn check(&self) -> Result<(), ConfigError> {
         let usual = Self::default();
         for (key, value, usual) in [
             ("data.split_per_class", self.split_per_class, usual.split_per_class),
@@ -156,6 +156,7 @@ impl OwnSection for NodesEvalConfig {
 
 #[cfg(test)]
 mod tests {
+    use segue_configs::Config;
     use segue_testing::models;
 
     use super::super::config::PlanetoidConfig;
@@ -192,7 +193,7 @@ mod tests {
         let before = load(&["model.batch=7", "model.split_seed=3", "model.recall_at=5"]).unwrap();
         let now = load(&["train.batch=7", "data.split_seed=3", "eval.recall_at=5"]).unwrap();
         assert_eq!(before, now);
-        assert_eq!(before.own::<TurnsConfig>().batch, 7);
+        assert_eq!(before.own.get::<TurnsConfig>().batch, 7);
         let place = tempfile::tempdir().unwrap();
         let recipe = place.path().join("both.toml");
         let text = "[model]\nmodel_type = \"planetoid\"\nbatch = 7\n[train]\nbatch = 9\n";

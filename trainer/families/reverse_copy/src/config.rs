@@ -3,7 +3,7 @@
 use std::any::Any;
 
 use segue_configs::model::out_of_range;
-use segue_configs::{Config, ConfigError, Idle, ModelSection, SectionType, range};
+use segue_configs::{ConfigError, Idle, ModelSection, OwnSections, SectionType, range};
 use segue_kernels::ParameterSpec;
 use segue_lstm::{CellKind, widest};
 
@@ -54,15 +54,11 @@ impl ModelSection for ReverseCopyConfig {
     }
 
     /// What losses of a lane have been divided by before they are scaled from the first version on: bits in half precision hang on it.
-    fn targets_per_lane(&self, _: &Config) -> usize {
+    fn targets_per_lane(&self, _: &OwnSections) -> usize {
         128
     }
 
-    fn check_run(&self, _: &Config) -> Result<(), ConfigError> {
-        Ok(())
-    }
-
-    fn idle(&self, _: &Config) -> Vec<Idle> {
+    fn idle(&self, _: &OwnSections) -> Vec<Idle> {
         let mut idle = self.layer().idle_of_cells();
         idle.extend(Idle::without_layers(Self::NETWORKS));
         idle

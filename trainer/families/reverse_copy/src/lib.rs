@@ -62,7 +62,8 @@ impl Job for DrawnStrings {
         on_event: &mut dyn FnMut(Event),
     ) -> Result<Outcome, TrainError> {
         let copy: &ReverseCopyConfig = own(&config.model);
-        let copier = Copier::new(copy, config.own::<ObjectiveConfig>().loss_over, config.train.seed, compute);
+        let copier =
+            Copier::new(copy, config.own.get::<ObjectiveConfig>().loss_over, config.train.seed, compute);
         segue_engine::train(config, ReverseCopy { config, copy, compute }, copier, comm, stop, on_event)
     }
 }
@@ -121,7 +122,7 @@ impl ReverseCopy<'_> {
         watch: &mut Watch,
     ) -> Result<Copied, TrainError> {
         let strings = Strings::new(self.copy, self.config.train.seed, purpose);
-        let group = match self.config.own::<EvalConfig>().group {
+        let group = match self.config.own.get::<EvalConfig>().group {
             0 => self.config.train.micro_batch as u64,
             group => group as u64,
         };

@@ -34,12 +34,12 @@ pub fn model_card(
     let title = format!("{model} fine-tuned on {}", names.join(", "));
     let kinds: Vec<(&str, Kind)> = tasks.iter().map(|data| (data.name.as_str(), data.kind)).collect();
     let none = BaseModel::default();
-    let from_scratch = config.own::<TaskConfig>().from_scratch;
+    let from_scratch = config.own.get::<TaskConfig>().from_scratch;
     let base = if from_scratch { &none } else { &circumstances.base };
     let mut card = front_matter(model, &title, &kinds, scores, pipeline, base);
     card.push_str(&format!("\n# {title}\n\n"));
     card.push_str(&score_table(scores));
-    card.push_str(&use_of(pipeline, Some(config.own::<SegmentConfig>().segment)));
+    card.push_str(&use_of(pipeline, Some(config.own.get::<SegmentConfig>().segment)));
     card.push_str("\n## Training\n\n");
     let start = match from_scratch {
         true => "random weights in the sizes of",
@@ -47,10 +47,10 @@ pub fn model_card(
     };
     for (what, value) in [
         ("start", format!("{start} {}", name_of(&config.train.init_from))),
-        ("data", format!("{}: {}", name_of(&config.own::<TaskConfig>().data), counts(tasks))),
+        ("data", format!("{}: {}", name_of(&config.own.get::<TaskConfig>().data), counts(tasks))),
         ("columns", columns(tasks)),
         ("steps", format!("{step} of {}, {} examples each", config.train.steps, config.train.lanes)),
-        ("longest sequence", format!("{} tokens", config.own::<SegmentConfig>().segment)),
+        ("longest sequence", format!("{} tokens", config.own.get::<SegmentConfig>().segment)),
         ("learning rate", format!("{}, {} steps of warm-up", config.peak_lr(), config.schedule.warmup)),
         ("seed", config.train.seed.to_string()),
         ("hardware", circumstances.hardware.clone()),

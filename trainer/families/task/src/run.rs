@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use segue_collectives::Communicator;
-use segue_configs::{Config, ConfigError, OwnSection};
+use segue_configs::{Config, ConfigError, ModelConfig, OwnSection, TrainConfig};
 use segue_cost::RankMemory;
 use segue_data_error::DataError;
 use segue_dataloader::Reader;
@@ -56,16 +56,20 @@ pub fn resolve_schedule(config: &mut Config, tasks: &[TaskData]) -> Result<(), C
     config.check_steps()
 }
 
-/// Refuses what a run of `config` cannot train on `tasks`.
-pub fn check_training(config: &Config, tasks: &[TaskData]) -> Result<(), TrainError> {
-    let task = config.own::<TaskConfig>();
-    task.check(config)?;
-    check_measured(&task, tasks)?;
-    class_loss::check(&task, tasks)?;
-    let (family, heads) = (encoders(&config.model)?, heads(&task, tasks));
-    frozen::check(family, &config.model, &heads, &task)?;
+/// Refuses what a run cannot train on `tasks`. `recompute`: whether its backward pass makes layers again.
+pub fn check_training(
+    model: &ModelConfig,
+    task: &TaskConfig,
+    recompute: bool,
+    tasks: &[TaskData],
+) -> Result<(), TrainError> {
+    task.check()?;
+    check_measured(task, tasks)?;
+    class_loss::check(task, tasks)?;
+    let (family, heads) = (encoders(model)?, heads(task, tasks));
+    frozen::check(family, model, &heads, task)?;
     let ranks = tasks.iter().any(|data| data.kind == Kind::Ranking);
-    Ok(adapters::check(&task, config.train.recompute, ranks, &family.encoder_specs(&config.model))?)
+    Ok(adapters::check(task, recompute, ranks, &family.encoder_specs(model))?)
 }
 
 /// Fine-tuning whose tasks are read. The best model is kept in the run's folder `best`.
@@ -82,9 +86,11 @@ pub struct Finetuning<'a> {
 
 impl Job for Finetuning<'_> {
     fn memory(&self, config: &Config, ranks: usize) -> Result<RankMemory, TrainError> {
-        let task = config.own::<TaskConfig>();
-        let (_, trained) = TaskModel::specs_apart(&config.model, &heads(&task, self.tasks), &task);
-        Ok(RankMemory::without_carry(config, &trained, ranks)?.with(beside(config, self.tasks)?))
+        let Config { train, model, average, optim, own, .. } = config;
+        let task = own.get::<TaskConfig>();
+        let (_, trained) = TaskModel::specs_apart(model, &heads(&task, self.tasks), &task);
+        let beside = beside(model, &task, self.tasks)?;
+        Ok(RankMemory::without_carry(train, average, optim, &trained, ranks)?.with(beside))
     }
 
     fn train(
@@ -96,13 +102,13 @@ impl Job for Finetuning<'_> {
         on_event: &mut dyn FnMut(Event),
     ) -> Result<Outcome, TrainError> {
         let Self { tasks, folder, tokenizer, circumstances } = self;
-        check_training(config, tasks)?;
-        let learner = TaskLearner::new(config, tasks, compute)?;
+        check_training(&config.model, &config.own.get(), config.train.recompute, tasks)?;
+        let learner = TaskLearner::new(&config.train, &config.model, &config.own.get(), tasks, compute)?;
         let pipeline = pipeline(&config.model, learner.model.heads(), tokenizer);
         // Ranked documents are laid out in their own way, and no other program reads such a folder.
         let laid_out = tasks.iter().any(|data| data.kind != Kind::Ranking);
         let for_others =
-            tokenizer.for_sequences(Some(config.own::<SegmentConfig>().segment)).filter(|_| laid_out);
+            tokenizer.for_sequences(Some(config.own.get::<SegmentConfig>().segment)).filter(|_| laid_out);
         let tokenizer = Arc::new(for_others.unwrap_or_else(|| (*tokenizer).clone()));
         let family = Examples { config, tasks, folder: *folder, tokenizer, pipeline, circumstances };
         train(config, family, learner, comm, stop, on_event)
@@ -121,30 +127,35 @@ struct TaskLearner<'a> {
 }
 
 impl<'a> TaskLearner<'a> {
-    fn new(config: &Config, tasks: &'a [TaskData], compute: Compute) -> Result<Self, TrainError> {
-        let task = config.own::<TaskConfig>();
-        let heads = heads(&task, tasks);
-        let family = encoders(&config.model)?;
+    fn new(
+        train: &TrainConfig,
+        model: &ModelConfig,
+        task: &TaskConfig,
+        tasks: &'a [TaskData],
+        compute: Compute,
+    ) -> Result<Self, TrainError> {
+        let heads = heads(task, tasks);
+        let family = encoders(model)?;
         if !family.encodes_both_ways() && heads.iter().any(|head| head.kind == Kind::Span) {
             return Err(TrainError::OtherModel {
-                path: config.train.init_from.clone().into(),
+                path: train.init_from.clone().into(),
                 what: "the model reads from left to right, so that it knows no question where it reads the \
                        paragraph\nhint: take an XLNet for this task"
                     .into(),
             });
         }
-        let model = TaskModel::fresh(&config.model, &heads, &task, &config.train, compute);
-        let model = model.trained_on(&task, tasks);
+        let model = TaskModel::fresh(model, &heads, task, train, compute);
+        let model = model.trained_on(task, tasks);
         let examples =
-            tasks.iter().map(|data| training_examples(config, data)).collect::<Result<Vec<_>, _>>()?;
+            tasks.iter().map(|data| training_examples(task, data)).collect::<Result<Vec<_>, _>>()?;
         let reached = |head: usize| {
             let reached = model.reached(head);
             reached.contains(&false).then_some(reached)
         };
         Ok(Self {
             reached: (0..tasks.len()).map(reached).collect(),
-            mixture: mixture(config, tasks)?,
-            micro_batch: config.train.micro_batch,
+            mixture: mixture(train, task, tasks)?,
+            micro_batch: train.micro_batch,
             examples,
             model,
         })
@@ -239,14 +250,14 @@ impl<'a> Family for Examples<'a> {
     }
 
     fn reader(&self, place: Place<()>) -> Result<FamilyReader<Self>, TrainError> {
-        let order = example_order(self.config, self.tasks, place.source)?;
+        let order = example_order(&self.config.train, &self.config.own.get(), self.tasks, place.source)?;
         let reader = ExampleReader { order, lanes: place.layout.lane_range() };
         Ok(Box::new(reader.map(|(batch, all)| Prepared { work: Some(all as f64), ..Prepared::of(batch) })))
     }
 
     fn begin(&self, learner: &TaskLearner<'a>, from: &Path) -> Result<Begun, TrainError> {
         match self.folder {
-            _ if self.config.own::<TaskConfig>().from_scratch => Ok(Begun::default()),
+            _ if self.config.own.get::<TaskConfig>().from_scratch => Ok(Begun::default()),
             // Whoever has opened it has told how it was found.
             Some(folder) => Ok(Begun { fresh: start_task_from(folder, &learner.model)?, ..Begun::default() }),
             None => {
@@ -278,11 +289,11 @@ impl<'a> Family for Examples<'a> {
         if scores.is_empty() {
             return Ok(None);
         }
-        Ok(Some(measures(&scores, &self.config.own::<TaskConfig>().metric)))
+        Ok(Some(measures(&scores, &self.config.own.get::<TaskConfig>().metric)))
     }
 
     fn keeps_best(&self) -> Option<KeepBest> {
-        let task = self.config.own::<TaskConfig>();
+        let task = self.config.own.get::<TaskConfig>();
         Some(KeepBest { patience: task.patience, min_delta: task.min_delta })
     }
 
@@ -296,7 +307,7 @@ impl<'a> Family for Examples<'a> {
     fn model_config(&self, learner: &TaskLearner<'a>) -> Value {
         let mut config = hugging_face_config(learner.model.config(), learner.model.heads());
         if learner.model.is_adapted() {
-            config[ADAPTER] = json!(Added::of(&self.config.own(), self.circumstances.base.name()));
+            config[ADAPTER] = json!(Added::of(&self.config.own.get(), self.circumstances.base.name()));
         }
         config
     }
@@ -401,7 +412,7 @@ pub fn evaluate_split(
     watch: &mut Watch,
 ) -> Result<SplitScores, TrainError> {
     let scores = answers(model, head, &split.examples, config.train.micro_batch, comm, watch)?;
-    let decided = decide(data, split, &scores, &config.own::<TaskConfig>());
+    let decided = decide(data, split, &scores, &config.own.get::<TaskConfig>());
     Ok(score(data, split, &scores, &decided))
 }
 

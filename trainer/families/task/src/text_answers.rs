@@ -99,12 +99,12 @@ impl Question for TextAnswers {
         let head = &folder.heads[number];
         check(&folder, head, &options)?;
         let config = answering_config(&folder.folder, &head.task)?;
-        let read_as = config.own::<TaskConfig>().into_owned();
+        let read_as = config.own.get::<TaskConfig>().into_owned();
         let task = TaskConfig { labels: head.labels.clone(), skip_bad: false, ..read_as };
         let inputs = read(input, &options, head, &task)?;
         inputs.notes.iter().for_each(|note| (asker.tell)(note));
         let tokenizer = folder.folder.tokenizer()?;
-        let segment = options.segment.unwrap_or(config.own::<SegmentConfig>().segment);
+        let segment = options.segment.unwrap_or(config.own.get::<SegmentConfig>().segment);
         let template = Template::new(&tokenizer, segment)?;
         let asked = match head.kind {
             Kind::Span => inputs.encode_questions(&task, &tokenizer, template)?,

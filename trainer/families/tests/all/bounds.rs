@@ -27,7 +27,7 @@ fn reckon(keys: &[String], machine: &Machine) {
     };
     // Ranks that do not fit, and models without a vocabulary, are refused in words.
     let _ = cost(&config, 1);
-    let _ = work(&config).and_then(|work| Plan::new(&config, &work, machine, 8, &Choices::default()));
+    let _ = work(&config).and_then(|work| Plan::new(config, &work, machine, 8, &Choices::default()));
 }
 
 #[test]

@@ -219,7 +219,10 @@ fn a_key_that_another_model_does_not_read_is_taken_back_to_its_default() {
     };
     let read = ["model.model_type=lstm", "train.drop_state=0.9", "objective.samples=3"];
     let config = load(&[&read[..], &["model.model_type=transfo-xl"]].concat()).unwrap();
-    assert_eq!((config.own::<SegmentConfig>().drop_state, config.own::<ObjectiveConfig>().samples), (0.0, 1));
+    assert_eq!(
+        (config.own.get::<SegmentConfig>().drop_state, config.own.get::<ObjectiveConfig>().samples),
+        (0.0, 1)
+    );
     assert_eq!(effective(&config), resolved(&config));
     // The other way round it is refused.
     let message = load(&["model.model_type=transfo-xl", "train.drop_state=0.9"]).unwrap_err();

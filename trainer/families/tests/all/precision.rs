@@ -59,7 +59,16 @@ fn batches(config: &Config, engine: &Engine<Box<dyn Objective>>, step: u64) -> V
         .layout
         .micro_steps
         .clone()
-        .map(|number| random_batch(config, Frequencies::Uniform, number, 1 + step % 2))
+        .map(|number| {
+            random_batch(
+                &config.train,
+                &config.model,
+                &config.own,
+                Frequencies::Uniform,
+                number,
+                1 + step % 2,
+            )
+        })
         .collect()
 }
 

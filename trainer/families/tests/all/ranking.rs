@@ -108,7 +108,8 @@ fn config(run: &Path, data: &Path, model: &str, extra: &[&str]) -> Config {
 }
 
 fn open(config: &Config) -> TaskData {
-    TaskData::open(config, &tokenizer(), TaskSplits { train: true, dev: true, test: true }).unwrap()
+    let splits = TaskSplits { train: true, dev: true, test: true };
+    TaskData::open(&config.task.name, &config.own, config.train.seed, &tokenizer(), splits).unwrap()
 }
 
 fn train(config: &Config, data: &TaskData, comm: &dyn Communicator) {
@@ -130,10 +131,10 @@ fn rank(
 ) -> SplitScores {
     let model = TaskFolder::open(&segue_families::MODELS, config.run.dir.as_ref())
         .unwrap()
-        .load(&config.own::<TaskConfig>())
+        .load(&config.own.get::<TaskConfig>())
         .unwrap();
     let found = answers(&model, 0, &split.examples, 4, comm, &mut Watch::new(&mut |_, _| {})).unwrap();
-    let decided = decide(data, split, &found, &config.own::<TaskConfig>());
+    let decided = decide(data, split, &found, &config.own.get::<TaskConfig>());
     if comm.rank() == 0 {
         write_answered(data, split, &decided, folder).unwrap();
     }
@@ -217,7 +218,7 @@ fn model(config: &Config, heads: &[HeadSpec], seed: u64) -> TaskModel {
     TaskModel::new(
         &config.model,
         heads,
-        &config.own::<TaskConfig>(),
+        &config.own.get::<TaskConfig>(),
         Parameters::initialise(specs, seed, tch::Kind::Float),
     )
 }
@@ -238,7 +239,7 @@ fn word_vectors_of_a_model_are_taken_and_left_as_they_are() {
         checkpoint::replace(&before.path().join("model"), |dir| contents.write(dir)).unwrap();
         train(&config, &open(&config), &Local);
         let folder = TaskFolder::open(&segue_families::MODELS, run.path()).unwrap();
-        let ranking = folder.load(&config.own::<TaskConfig>()).unwrap();
+        let ranking = folder.load(&config.own.get::<TaskConfig>()).unwrap();
         let trained: Vec<_> = ranking.parameters.specs().iter().map(|spec| spec.name.as_str()).collect();
         assert_eq!(trained, ["kernels.weight", "kernels.bias"]);
         assert_eq!(ranking.parameters.count(), 12);

@@ -182,7 +182,7 @@ fn the_large_recipe_of_nvidia_scales_as_it_was_scaled() {
     assert!((config.peak_lr() - 0.02).abs() < 1e-12);
     assert!((config.peak_lr() * config.schedule.floor - 0.0001).abs() < 1e-12);
     assert_eq!(
-        (config.train.steps, config.eval.every, config.own::<TextEvalConfig>().lanes),
+        (config.train.steps, config.eval.every, config.own.get::<TextEvalConfig>().lanes),
         (25_000, 1000, 128)
     );
 }
@@ -225,7 +225,7 @@ fn rows_of_table_2_19_change_what_they_say_and_nothing_else() {
                 own.iter().filter(|pair| !full.contains(pair)).map(|(key, _)| key.as_str()).collect();
             assert_eq!(differing, expected, "{name}: {}", cell.label);
             assert_eq!(
-                segue_dataloader::sections::targets_per_lane(&sweep.config_of(cell, 1).unwrap()),
+                segue_dataloader::sections::targets_per_lane(&sweep.config_of(cell, 1).unwrap().own),
                 targets,
                 "{name}: {}",
                 cell.label
@@ -334,7 +334,7 @@ fn m9_m10_recurrent_recipes_and_sweeps_clip_the_gradient_of_a_sum() {
         assert_eq!(config.to_json()["objective"]["loss_over"], "lanes", "{what}");
         // Segments that are compared with each other are cut off alike, a token.
         let of_70 = if what.contains("recurrent-windows") {
-            config.own::<SegmentConfig>().segment as f64 / 70.0
+            config.own.get::<SegmentConfig>().segment as f64 / 70.0
         } else {
             1.0
         };
@@ -381,7 +381,7 @@ fn small_sweeps_have_rows_of_equal_size_and_text() {
             let found = segue_family::cost(&config, 1).unwrap().parameters;
             assert!(sizes.contains(&found), "{name}, {}: {found}", cell.label);
             assert_eq!(
-                config.train.lanes * config.own::<SegmentConfig>().segment,
+                config.train.lanes * config.own.get::<SegmentConfig>().segment,
                 1120,
                 "{name}, {}",
                 cell.label

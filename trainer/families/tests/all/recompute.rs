@@ -249,7 +249,9 @@ fn steps(config: &Config, comm: &dyn Communicator) -> Vec<u64> {
     let mut engine = Engine::new(config, build(config, Compute::CPU).unwrap(), comm).unwrap();
     let mut found = Vec::new();
     for step in 1..=3 {
-        let batch = |number: usize| random_batch(config, Frequencies::Uniform, number, step);
+        let batch = |number: usize| {
+            random_batch(&config.train, &config.model, &config.own, Frequencies::Uniform, number, step)
+        };
         let report = engine.step(step, &engine.layout.micro_steps.clone().map(batch).collect()).unwrap();
         found.push(report.loss.to_bits());
         found.push(report.grad_norm.to_bits());

@@ -255,7 +255,7 @@ fn model(name: &str, heads: &[HeadSpec]) -> TaskModel {
     TaskModel::new(
         &config.model,
         heads,
-        &config.own::<TaskConfig>(),
+        &config.own.get::<TaskConfig>(),
         Parameters::initialise(specs, 3, tch::Kind::Float),
     )
 }
@@ -322,7 +322,7 @@ fn spans_are_learnt_with_what_has_none() {
     let config = config(run.path(), "xlnet", &["train.steps=300"]);
     train(&config, &[data], &Local);
     let folder = TaskFolder::open(&segue_families::MODELS, run.path()).unwrap();
-    let model = folder.load(&config.own::<TaskConfig>()).unwrap();
+    let model = folder.load(&config.own.get::<TaskConfig>()).unwrap();
     let scores = answers(&model, 0, &dev.examples, 8, &Local, &mut Watch::new(&mut |_, _| {})).unwrap();
     let right = dev.examples.iter().zip(&scores).filter(|(example, scores)| {
         let Target::Span { start, impossible, .. } = example.target else { unreachable!() };
@@ -344,7 +344,7 @@ fn every_number_of_ranks_gives_the_same_weights_and_answers() {
             train(&config, &data, comm);
             let model = TaskFolder::open(&segue_families::MODELS, run.path())
                 .unwrap()
-                .load(&config.own::<TaskConfig>())
+                .load(&config.own.get::<TaskConfig>())
                 .unwrap();
             answers(&model, 0, &data[0].dev[0].examples, 4, comm, &mut Watch::new(&mut |_, _| {})).unwrap()
         });
@@ -453,7 +453,7 @@ fn a_task_begins_with_the_encoder_and_heads_of_another() {
     train(&together, &both, &Local);
     let stored = TaskFolder::open(&segue_families::MODELS, run.path())
         .unwrap()
-        .load(&together.own::<TaskConfig>())
+        .load(&together.own.get::<TaskConfig>())
         .unwrap();
     // A single task takes its own head out of several.
     let single = model(

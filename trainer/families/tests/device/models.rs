@@ -344,7 +344,10 @@ fn steps_are_those_of_the_cpu() {
             let mut engine = Engine::new(&config, objective, &Local).unwrap();
             let losses: Vec<f64> = (1..=5)
                 .map(|step| {
-                    let batch = || random_batch(&config, Frequencies::Uniform, 0, step).to(compute.device());
+                    let batch = || {
+                        random_batch(&config.train, &config.model, &config.own, Frequencies::Uniform, 0, step)
+                            .to(compute.device())
+                    };
                     let batches = engine.layout.micro_steps.clone().map(|_| batch()).collect();
                     engine.step(step, &batches).unwrap().loss
                 })

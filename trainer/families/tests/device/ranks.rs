@@ -35,7 +35,10 @@ fn trained(comm: &dyn Communicator, settings: &[&str]) -> Vec<Tensor> {
     for step in 1..=4 {
         let own = engine.layout.micro_steps.clone();
         let batches = own
-            .map(|number| random_batch(&config, Frequencies::Uniform, number, step).to(compute.device()))
+            .map(|number| {
+                random_batch(&config.train, &config.model, &config.own, Frequencies::Uniform, number, step)
+                    .to(compute.device())
+            })
             .collect();
         engine.step(step, &batches).unwrap();
     }

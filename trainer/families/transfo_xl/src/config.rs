@@ -3,9 +3,9 @@
 use std::any::Any;
 
 use schemars::JsonSchema;
-use segue_configs::model::{check_heads, no_effect, out_of_range, rate, refused, size, vocabulary, width};
+use segue_configs::model::{check_heads, no_effect, out_of_range, rate, size, vocabulary, width};
 use segue_configs::range::{self, Range};
-use segue_configs::{Config, ConfigError, Idle, MemoryStart, ModelSection, SectionType};
+use segue_configs::{ConfigError, Idle, MemoryStart, ModelSection, OwnSections, SectionType};
 use segue_dataloader::sections::{
     DataConfig, ObjectiveConfig, ObjectiveKind, SegmentConfig, TextEvalConfig, check_no_episodes,
 };
@@ -339,18 +339,18 @@ impl ModelSection for TransfoXlConfig {
         Ok(())
     }
 
-    fn check_run(&self, config: &Config) -> Result<(), ConfigError> {
-        if config.own::<ObjectiveConfig>().kind != ObjectiveKind::Lm {
-            return Err(refused(config, "objective.kind", "needs model.model_type = \"xlnet\""));
+    fn check_sections(&self, own: &OwnSections) -> Result<(), ConfigError> {
+        if own.get::<ObjectiveConfig>().kind != ObjectiveKind::Lm {
+            return Err(own.refused("objective.kind", "needs model.model_type = \"xlnet\""));
         }
-        if config.own::<DataConfig>().order.in_pairs() {
-            return Err(refused(config, "data.order", "needs model.model_type = \"xlnet\""));
+        if own.get::<DataConfig>().order.in_pairs() {
+            return Err(own.refused("data.order", "needs model.model_type = \"xlnet\""));
         }
-        check_no_episodes(config)
+        check_no_episodes(own)
     }
 
-    fn idle(&self, config: &Config) -> Vec<Idle> {
-        config.own::<AdversarialConfig>().idle_clusters(self.cutoffs.len())
+    fn idle(&self, own: &OwnSections) -> Vec<Idle> {
+        own.get::<AdversarialConfig>().idle_clusters(self.cutoffs.len())
     }
 
     fn vocab_size(&self) -> usize {
@@ -367,15 +367,15 @@ impl ModelSection for TransfoXlConfig {
         self.mem_len
     }
 
-    fn fit_positions(&mut self, config: &Config) {
+    fn fit_positions(&mut self, own: &OwnSections) {
         if self.attn_type.has_table() && self.max_klen == 0 {
             // Ranges are looked at later.
-            self.max_klen = config.own::<SegmentConfig>().most_shown() + self.mem_len;
+            self.max_klen = own.get::<SegmentConfig>().most_shown() + self.mem_len;
         }
     }
 
-    fn targets_per_lane(&self, config: &Config) -> usize {
-        segue_dataloader::sections::targets_per_lane(config)
+    fn targets_per_lane(&self, own: &OwnSections) -> usize {
+        segue_dataloader::sections::targets_per_lane(own)
     }
 
     /// What its package computes with where the file does not say; and the name of a key in files of 2019.

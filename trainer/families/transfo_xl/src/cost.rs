@@ -1,4 +1,4 @@
-use segue_configs::Config;
+use segue_configs::TrainConfig;
 use segue_cost::{
     Bounds, DROPPED_SCORE_PASSES, LAYER_OPERATIONS, LINEAR_PASSES, LOGIT_PASSES, MicroStep, PER_MULTIPLY_ADD,
     Parts, SCORE_PASSES, STATE_PASSES, TABLE_PASSES, saturated, share_of_words,
@@ -8,15 +8,20 @@ use segue_dataloader::sections::SegmentConfig;
 use super::config::{AttnType, TransfoXlConfig};
 
 /// What a micro-step of Transformer-XL costs.
-pub fn micro_step(config: &Config, model: &TransfoXlConfig) -> MicroStep {
-    Shape::new(config, model).micro_step()
+pub fn micro_step(train: &TrainConfig, model: &TransfoXlConfig, segments: &SegmentConfig) -> MicroStep {
+    let segment = segments.segment;
+    let shape = Shape {
+        query: segments.ext_len as u128 + segment as u128,
+        memory: model.mem_len as u128,
+        targets: segments.loss.targets(segment) as u128,
+        ..Shape::new(model, train.recompute, train.micro_batch, segment)
+    };
+    shape.micro_step()
 }
 
 /// What it costs to encode `sequences` of `length` tokens as a whole, without memory.
-pub fn encoding_step(config: &Config, model: &TransfoXlConfig, sequences: usize, length: usize) -> MicroStep {
-    let (lanes, segment) = (sequences as u128, length as u128);
-    let shape = Shape { lanes, segment, query: segment, memory: 0, targets: 0, ..Shape::new(config, model) };
-    shape.micro_step()
+pub fn encoding_step(model: &TransfoXlConfig, recompute: bool, sequences: usize, length: usize) -> MicroStep {
+    Shape::new(model, recompute, sequences, length).micro_step()
 }
 
 /// A cluster of the vocabulary.
@@ -54,15 +59,15 @@ struct Shape {
 }
 
 impl Shape {
-    fn new(config: &Config, model: &TransfoXlConfig) -> Self {
-        let train = config.own::<SegmentConfig>();
+    /// Of `lanes` lanes of `segment` positions that are all there is: nothing is remembered, and nothing predicted.
+    fn new(model: &TransfoXlConfig, recompute: bool, lanes: usize, segment: usize) -> Self {
         let wide = |n: usize| n as u128;
         Self {
-            lanes: wide(config.train.micro_batch),
-            segment: wide(train.segment),
-            query: wide(train.ext_len) + wide(train.segment),
-            memory: wide(model.mem_len),
-            targets: wide(train.loss.targets(train.segment)),
+            lanes: wide(lanes),
+            segment: wide(segment),
+            query: wide(segment),
+            memory: 0,
+            targets: 0,
             layers: wide(model.n_layer),
             d_model: wide(model.d_model),
             d_inner: wide(model.d_inner),
@@ -70,7 +75,7 @@ impl Shape {
             attention: wide(model.n_head) * wide(model.head_width()),
             projects_positions: model.attn_type == AttnType::Relative,
             scores_positions: matches!(model.attn_type, AttnType::Relative | AttnType::Shaw),
-            recomputes: config.train.recompute,
+            recomputes: recompute,
             keeps_dropped_attention: model.dropatt > 0.0,
             clusters: super::adaptive::cluster_shapes(model)
                 .into_iter()

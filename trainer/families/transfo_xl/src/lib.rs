@@ -12,7 +12,7 @@ mod objective;
 mod parity;
 mod window;
 
-use segue_configs::{Config, ModelConfig, ModelType};
+use segue_configs::{ModelConfig, ModelType, OwnSections, TrainConfig};
 use segue_cost::{MicroStep, Role};
 use segue_dataloader::sections::SegmentConfig;
 use segue_family::parity::Cases;
@@ -61,11 +61,17 @@ impl TextModel for TransformerXl {
         TransfoXl::specs(own(model))
     }
 
-    fn objective_over(&self, config: &Config, parameters: Parameters) -> Box<dyn Objective> {
-        let mut objective = LanguageModel::from_parameters(own(&config.model), parameters);
-        objective.targets = config.own::<SegmentConfig>().loss;
-        objective.adversary = Adversary::of(&config.own());
-        objective.steps = config.schedule_steps();
+    fn objective_over(
+        &self,
+        model: &ModelConfig,
+        sections: &OwnSections,
+        steps: u64,
+        parameters: Parameters,
+    ) -> Box<dyn Objective> {
+        let mut objective = LanguageModel::from_parameters(own(model), parameters);
+        objective.targets = sections.get::<SegmentConfig>().loss;
+        objective.adversary = Adversary::of(&sections.get());
+        objective.steps = steps;
         Box::new(objective)
     }
 
@@ -83,8 +89,8 @@ impl TextModel for TransformerXl {
         adaptive::output_tables(own(model))
     }
 
-    fn micro_step(&self, config: &Config) -> MicroStep {
-        cost::micro_step(config, own(&config.model))
+    fn micro_step(&self, train: &TrainConfig, model: &ModelConfig, sections: &OwnSections) -> MicroStep {
+        cost::micro_step(train, own(model), &sections.get())
     }
 }
 
@@ -122,8 +128,14 @@ impl Encodes for TransformerXl {
         WordVectors::new(move |ids| embedding.forward(ids))
     }
 
-    fn encoding_step(&self, config: &Config, sequences: usize, length: usize) -> MicroStep {
-        cost::encoding_step(config, own(&config.model), sequences, length)
+    fn encoding_step(
+        &self,
+        model: &ModelConfig,
+        recompute: bool,
+        sequences: usize,
+        length: usize,
+    ) -> MicroStep {
+        cost::encoding_step(own(model), recompute, sequences, length)
     }
 
     fn encoder(&self, model: &ModelConfig, parameters: &Parameters) -> Box<dyn Encoder> {

@@ -5,7 +5,7 @@ use std::any::Any;
 use schemars::JsonSchema;
 use segue_configs::model::{check_heads, out_of_range, rate, size, vocabulary, width};
 use segue_configs::range::{self, Range};
-use segue_configs::{Config, ConfigError, Idle, MemoryStart, ModelSection, SectionType};
+use segue_configs::{Config, ConfigError, Idle, MemoryStart, ModelSection, OwnSections, SectionType};
 use segue_dataloader::sections::{
     DataConfig, DataOrder, DocumentEnd, LossKind, ObjectiveConfig, ObjectiveKind, PairsConfig, SegmentConfig,
     TextEvalConfig, check_no_episodes,
@@ -135,9 +135,9 @@ impl XlnetConfig {
     }
 
     /// What objective, attention and data ask of each other.
-    fn check_objective(&self, config: &Config) -> Result<(), ConfigError> {
-        let in_pairs = config.own::<DataConfig>().order.in_pairs();
-        match config.own::<ObjectiveConfig>().kind {
+    fn check_objective(&self, own: &OwnSections) -> Result<(), ConfigError> {
+        let in_pairs = own.get::<DataConfig>().order.in_pairs();
+        match own.get::<ObjectiveConfig>().kind {
             ObjectiveKind::Lm if in_pairs => {
                 let why = "left-to-right training needs data.order = \"stream\"";
                 Err(out_of_range("objective.kind", "lm", why))
@@ -225,7 +225,7 @@ impl ModelSection for XlnetConfig {
         Ok(())
     }
 
-    fn idle(&self, config: &Config) -> Vec<Idle> {
+    fn idle(&self, own: &OwnSections) -> Vec<Idle> {
         const ORDER: [&str; 1] = ["data.order"];
         const OF_PAIRS: [&str; 8] = [
             "num_predict",
@@ -237,7 +237,7 @@ impl ModelSection for XlnetConfig {
             "bidirectional",
             "draws",
         ];
-        let (order, kind) = (config.own::<DataConfig>().order, config.own::<ObjectiveConfig>().kind);
+        let (order, kind) = (own.get::<DataConfig>().order, own.get::<ObjectiveConfig>().kind);
         let (in_pairs, in_records) = (order.in_pairs(), order == DataOrder::Records);
         let denoises = kind == ObjectiveKind::Denoising;
         let needs = "needs data.order = \"pairs\" or \"records\"";
@@ -254,14 +254,13 @@ impl ModelSection for XlnetConfig {
         idle.extend(Idle::all(in_records, "pairs", &["max_span", "spans"], &ORDER, told));
         let by = ["data.order", "objective.kind"];
         idle.extend(Idle::all(in_records && !denoises, "pairs", &["draws"], &by, told));
-        let (counted, by) =
-            (config.own::<PairsConfig>().num_predict > 0, ["data.order", "pairs.num_predict"]);
+        let (counted, by) = (own.get::<PairsConfig>().num_predict > 0, ["data.order", "pairs.num_predict"]);
         idle.extend(Idle::all(in_records && counted, "pairs", &["mask_alpha", "mask_beta"], &by, told));
         idle
     }
 
-    fn check_run(&self, config: &Config) -> Result<(), ConfigError> {
-        let segments = config.own::<SegmentConfig>();
+    fn check_sections(&self, own: &OwnSections) -> Result<(), ConfigError> {
+        let segments = own.get::<SegmentConfig>();
         if segments.loss == LossKind::Half || segments.ext_len > 0 {
             let why = "train.loss = \"half\" and train.ext_len are Transformer-XL's";
             return Err(out_of_range("model.model_type", "xlnet", why));
@@ -270,8 +269,8 @@ impl ModelSection for XlnetConfig {
             let why = "an XLNet supports carry and reset";
             return Err(out_of_range("train.at_document_end", "mask", why));
         }
-        self.check_objective(config)?;
-        check_no_episodes(config)
+        self.check_objective(own)?;
+        check_no_episodes(own)
     }
 
     fn run_defaults(config: &mut Config) {
@@ -298,8 +297,8 @@ impl ModelSection for XlnetConfig {
         Some(self.reuse_len)
     }
 
-    fn targets_per_lane(&self, config: &Config) -> usize {
-        segue_dataloader::sections::targets_per_lane(config)
+    fn targets_per_lane(&self, own: &OwnSections) -> usize {
+        segue_dataloader::sections::targets_per_lane(own)
     }
 
     fn hugging_face_defaults(known: &mut Map<String, Value>, json: &Map<String, Value>) {
@@ -344,7 +343,7 @@ mod tests {
     #[test]
     fn xlnet_trains_permutations_of_pairs_unless_told_otherwise() {
         let config = load(&[]).unwrap();
-        assert_eq!(segue_dataloader::sections::targets_per_lane(&config), 85);
+        assert_eq!(segue_dataloader::sections::targets_per_lane(&config.own), 85);
         let json = config.to_json();
         assert_eq!(
             (&json["objective"]["kind"], &json["data"]["order"]),

@@ -1,4 +1,4 @@
-use segue_configs::Config;
+use segue_configs::{OwnSections, TrainConfig};
 use segue_cost::{
     Bounds, DROPPED_SCORE_PASSES, LAYER_OPERATIONS, LINEAR_PASSES, LOGIT_PASSES, MicroStep, PER_MULTIPLY_ADD,
     Parts, SCORE_PASSES, STATE_PASSES, TABLE_PASSES, saturated,
@@ -16,27 +16,32 @@ const PAIR_SEGMENTS: u128 = 3;
 const CLASSES: u128 = 2;
 
 /// What a micro-step of XLNet costs.
-pub fn micro_step(config: &Config, model: &XlnetConfig) -> MicroStep {
-    Shape::new(config, model).micro_step()
+pub fn micro_step(train: &TrainConfig, model: &XlnetConfig, own: &OwnSections) -> MicroStep {
+    let wide = |n: usize| n as u128;
+    let pairs = own.get::<DataConfig>().order.in_pairs();
+    let (objective, segment) = (own.get::<ObjectiveConfig>(), own.get::<SegmentConfig>().segment);
+    let two_streams = objective.kind == ObjectiveKind::Permutation;
+    let next_sentence = objective.next_sentence > 0.0;
+    // Nobody reads the last content where only predictions count.
+    let idle = u128::from(two_streams && !next_sentence);
+    let shape = Shape {
+        directions: if pairs && own.get::<PairsConfig>().bidirectional { 2 } else { 1 },
+        memory: wide(model.mem_len),
+        targets: wide(targets_per_lane(own)),
+        two_streams,
+        halves_at: wide(if pairs { model.reuse_len } else { segment }),
+        content_layers: wide(model.n_layer) - idle,
+        segments: if pairs { PAIR_SEGMENTS } else { 0 },
+        next_sentence,
+        vocabulary: wide(model.vocab_size),
+        ..Shape::new(model, train.recompute, train.micro_batch, segment)
+    };
+    shape.micro_step()
 }
 
 /// What it costs to encode `sequences` of `length` tokens as a whole: one stream, without memory.
-pub fn encoding_step(config: &Config, model: &XlnetConfig, sequences: usize, length: usize) -> MicroStep {
-    let shape = Shape {
-        lanes: sequences as u128,
-        directions: 1,
-        segment: length as u128,
-        memory: 0,
-        targets: 0,
-        two_streams: false,
-        halves_at: length as u128,
-        content_layers: model.n_layer as u128,
-        segments: PAIR_SEGMENTS,
-        next_sentence: false,
-        vocabulary: 0,
-        ..Shape::new(config, model)
-    };
-    shape.micro_step()
+pub fn encoding_step(model: &XlnetConfig, recompute: bool, sequences: usize, length: usize) -> MicroStep {
+    Shape::new(model, recompute, sequences, length).micro_step()
 }
 
 /// Sizes of one micro-step.
@@ -67,33 +72,28 @@ struct Shape {
 }
 
 impl Shape {
-    fn new(config: &Config, model: &XlnetConfig) -> Self {
+    /// Of `lanes` sequences of `segment` positions that are encoded as a whole: one stream, without memory.
+    fn new(model: &XlnetConfig, recompute: bool, lanes: usize, segment: usize) -> Self {
         let wide = |n: usize| n as u128;
-        let pairs = config.own::<DataConfig>().order.in_pairs();
-        let (objective, segment) = (config.own::<ObjectiveConfig>(), config.own::<SegmentConfig>().segment);
-        let two_streams = objective.kind == ObjectiveKind::Permutation;
-        let next_sentence = objective.next_sentence > 0.0;
-        // Nobody reads the last content where only predictions count.
-        let idle = u128::from(two_streams && !next_sentence);
         Self {
-            lanes: wide(config.train.micro_batch),
-            directions: if pairs && config.own::<PairsConfig>().bidirectional { 2 } else { 1 },
+            lanes: wide(lanes),
+            directions: 1,
             segment: wide(segment),
-            memory: wide(model.mem_len),
-            targets: wide(targets_per_lane(config)),
-            two_streams,
-            halves_at: wide(if pairs { model.reuse_len } else { segment }),
-            content_layers: wide(model.n_layer) - idle,
-            segments: if pairs { PAIR_SEGMENTS } else { 0 },
-            next_sentence,
+            memory: 0,
+            targets: 0,
+            two_streams: false,
+            halves_at: wide(segment),
+            content_layers: wide(model.n_layer),
+            segments: PAIR_SEGMENTS,
+            next_sentence: false,
             layers: wide(model.n_layer),
             d_model: wide(model.d_model),
             d_inner: wide(model.d_inner),
             heads: wide(model.n_head),
             attention: wide(model.n_head) * wide(model.head_width()),
-            recomputes: config.train.recompute,
+            recomputes: recompute,
             keeps_dropped_attention: model.dropatt > 0.0,
-            vocabulary: wide(model.vocab_size),
+            vocabulary: 0,
         }
     }
 
@@ -343,7 +343,7 @@ mod tests {
     #[test]
     fn operations_of_an_encoder_are_those_of_the_products_written_out() {
         let config = config::<crate::XlnetConfig>(&TINY);
-        let step = super::encoding_step(&config, segue_family::own(&config.model), 3, 5);
+        let step = super::encoding_step(segue_family::own(&config.model), config.train.recompute, 3, 5);
         let mut layer = vec![(9, 8, 6)];
         for _sequence in 0..3 {
             layer.extend([(5, 8, 6), (5, 8, 6), (5, 8, 6), (5, 6, 8), (5, 10, 6), (5, 6, 10)]);

@@ -18,7 +18,7 @@ mod sequence;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use segue_configs::{Config, ModelConfig, ModelType};
+use segue_configs::{ModelConfig, ModelType, OwnSections, TrainConfig};
 use segue_cost::{MicroStep, Role};
 use segue_data_error::DataError;
 use segue_family::parity::Cases;
@@ -72,12 +72,18 @@ impl TextModel for XlnetFamily {
         Xlnet::specs(own(model))
     }
 
-    fn trained_specs(&self, config: &Config) -> Vec<ParameterSpec> {
-        Pretraining::specs(config, own(&config.model))
+    fn trained_specs(&self, model: &ModelConfig, sections: &OwnSections) -> Vec<ParameterSpec> {
+        Pretraining::specs(own(model), sections)
     }
 
-    fn objective_over(&self, config: &Config, parameters: Parameters) -> Box<dyn Objective> {
-        Box::new(Pretraining::from_parameters(config, own(&config.model), parameters))
+    fn objective_over(
+        &self,
+        model: &ModelConfig,
+        sections: &OwnSections,
+        _: u64,
+        parameters: Parameters,
+    ) -> Box<dyn Objective> {
+        Box::new(Pretraining::from_parameters(own(model), sections, parameters))
     }
 
     fn role(&self, name: &str) -> Role {
@@ -95,8 +101,8 @@ impl TextModel for XlnetFamily {
         vec![model::EMBEDDING.into()]
     }
 
-    fn micro_step(&self, config: &Config) -> MicroStep {
-        cost::micro_step(config, own(&config.model))
+    fn micro_step(&self, train: &TrainConfig, model: &ModelConfig, sections: &OwnSections) -> MicroStep {
+        cost::micro_step(train, own(model), sections)
     }
 }
 
@@ -132,8 +138,14 @@ impl Encodes for XlnetFamily {
         Xlnet::encoder_specs(own(model))
     }
 
-    fn encoding_step(&self, config: &Config, sequences: usize, length: usize) -> MicroStep {
-        cost::encoding_step(config, own(&config.model), sequences, length)
+    fn encoding_step(
+        &self,
+        model: &ModelConfig,
+        recompute: bool,
+        sequences: usize,
+        length: usize,
+    ) -> MicroStep {
+        cost::encoding_step(own(model), recompute, sequences, length)
     }
 
     fn encoder(&self, model: &ModelConfig, parameters: &Parameters) -> Box<dyn Encoder> {

@@ -1,4 +1,4 @@
-use segue_configs::Config;
+use segue_configs::OwnSections;
 use segue_dataloader::sections::{ObjectiveConfig, ObjectiveKind, TextEvalConfig, targets_per_lane};
 use segue_kernels::noise::Noise;
 use segue_kernels::{Awaited, ParameterSpec, Parameters};
@@ -21,20 +21,23 @@ pub struct Pretraining {
 
 impl Pretraining {
     /// The configured objective over parameters that it takes as its own, which must hold [`Pretraining::specs`].
-    pub fn from_parameters(config: &Config, model: &XlnetConfig, parameters: Parameters) -> Self {
+    pub fn from_parameters(model: &XlnetConfig, own: &OwnSections, parameters: Parameters) -> Self {
+        let ObjectiveConfig { kind, next_sentence, .. } = *own.get::<ObjectiveConfig>();
+        // The engine divides sums by the number of targets: a label counts as all targets of its sequence, so that
+        // what comes out is the mean over sequences times `objective.next_sentence`.
+        let weight = next_sentence * targets_per_lane(own) as f64;
         Self {
             model: Xlnet::new(model, &parameters),
-            kind: config.own::<ObjectiveConfig>().kind,
-            next_sentence: (config.own::<ObjectiveConfig>().next_sentence > 0.0)
-                .then(|| NextSentence::new(config, model, &parameters)),
+            kind,
+            next_sentence: (next_sentence > 0.0).then(|| NextSentence::new(model, weight, &parameters)),
             parameters,
         }
     }
 
     /// Every parameter: the model's, then the head's where there is one.
-    pub fn specs(config: &Config, model: &XlnetConfig) -> Vec<ParameterSpec> {
+    pub fn specs(model: &XlnetConfig, own: &OwnSections) -> Vec<ParameterSpec> {
         let mut out = Xlnet::specs(model);
-        if config.own::<ObjectiveConfig>().next_sentence > 0.0 {
+        if own.get::<ObjectiveConfig>().next_sentence > 0.0 {
             out.extend(NextSentence::specs(model));
         }
         out
@@ -143,12 +146,9 @@ impl NextSentence {
         SummaryHead::specs(&HeadConfig::from(model), Self::CLASSES)
     }
 
-    /// The engine divides sums by the number of targets: a label counts as all targets of its sequence, so that
-    /// what comes out is the mean over sequences times `objective.next_sentence`.
-    fn new(config: &Config, model: &XlnetConfig, parameters: &Parameters) -> Self {
-        let next_sentence = config.own::<ObjectiveConfig>().next_sentence;
+    fn new(model: &XlnetConfig, weight: f64, parameters: &Parameters) -> Self {
         Self {
-            weight: next_sentence * targets_per_lane(config) as f64,
+            weight,
             head: parameters.awaited(|parameters| SummaryHead::new(&HeadConfig::from(model), parameters)),
         }
     }

@@ -104,7 +104,7 @@ impl OwnSection for AdversarialConfig {
     const FOLLOWS_BY: &'static [&'static str] = &["scale", "fall"];
 
     /// The scale has risen before it falls to 0.
-    fn check(&self, config: &Config) -> Result<(), ConfigError> {
+    fn check_run(&self, config: &Config) -> Result<(), ConfigError> {
         let steps = config.schedule_steps();
         if self.falls() && self.warmup >= steps {
             let why =
@@ -114,7 +114,7 @@ impl OwnSection for AdversarialConfig {
         Ok(())
     }
 
-    fn idle(&self, _: &Config) -> Vec<Idle> {
+    fn idle(&self) -> Vec<Idle> {
         let (keys, by) = (["warmup", "fall", "kind", "gradient", "gate", "clusters"], ["adversarial.scale"]);
         let still = self.scale == 0.0;
         let mut idle = Idle::all(still, Self::NAME, &keys, &by, "needs adversarial.scale above 0");
@@ -146,10 +146,6 @@ mod tests {
         const READS: &'static [&'static str] = &["adversarial"];
 
         fn check(&self) -> Result<(), ConfigError> {
-            Ok(())
-        }
-
-        fn check_run(&self, _: &Config) -> Result<(), ConfigError> {
             Ok(())
         }
     }

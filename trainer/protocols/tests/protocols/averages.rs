@@ -202,17 +202,18 @@ fn the_beginning_of_the_training_split_decides_where_it_is_told_to() {
     ];
     let keys: Vec<String> = keys.iter().map(|key| key.to_string()).collect();
     let mut config = MODELS.load(None, &keys).unwrap().config;
-    let sources = Sources::open(&config).unwrap();
+    let sources = Sources::open(&config.train, &config.model, &config.own).unwrap();
     let tokenizer = sources.tokenizer();
     config.model.fit_vocabulary(tokenizer.vocab_size(), tokenizer.eos_id()).unwrap();
     let mut model = segue_language::build(&config, Compute::CPU).unwrap();
     let evaluate = |found: Option<Validation>, model: &mut Box<dyn Objective>| {
-        let evaluation =
-            found.unwrap().evaluate(model.as_mut(), &config, &Local, &mut Watch::new(&mut |_, _| {}));
+        let (found, mut seen) = (found.unwrap(), |_, _| {});
+        let mut watch = Watch::new(&mut seen);
+        let evaluation = found.evaluate(model.as_mut(), &config.train, &config.own, &Local, &mut watch);
         let evaluation = evaluation.unwrap();
         (evaluation.loss, evaluation.targets)
     };
-    let (loss, targets) = evaluate(Validation::of_training(&config, &sources).unwrap(), &mut model);
+    let (loss, targets) = evaluate(Validation::of_training(&config.own, &sources).unwrap(), &mut model);
     let corpus = &sources.corpora()[0];
     let naive = |split: Split, count: usize, model: &dyn Objective| {
         let mut ids = vec![0; count];
@@ -227,7 +228,8 @@ fn the_beginning_of_the_training_split_decides_where_it_is_told_to() {
     let expected = naive(Split::Train, count, model.as_ref());
     assert!((loss - expected).abs() < 1e-6, "{loss}, expected {expected}");
     // The other text says something else.
-    let (other, _) = evaluate(Validation::open(&config, &sources).unwrap(), &mut model);
+    let (other, _) =
+        evaluate(Validation::open(&config.train, &config.model, &config.own, &sources).unwrap(), &mut model);
     assert!((other - naive(Split::Valid, count, model.as_ref())).abs() < 1e-6 && (other - loss).abs() > 1e-5);
     let mut rows = Vec::new();
     let mut on_event = |event: Event| {

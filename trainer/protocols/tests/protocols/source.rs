@@ -5,7 +5,7 @@ use std::fs;
 use segue_configs::Config;
 use segue_dataloader::sections::SegmentConfig;
 use segue_dataloader::{BuildOptions, Corpus, Preset, Split, TokenStream, TokenizerChoice, build};
-use segue_engine::optim::{Adam, Optimizer, Update, learning_rate};
+use segue_engine::optim::{Adam, Optimizer, Schedule, Update};
 use segue_families::MODELS;
 use segue_kernels::noise::Noise;
 use segue_kernels::{Parameters, libtorch};
@@ -106,9 +106,10 @@ pub fn train(model: &LanguageModel, text: &TokenStream, steps: u64, lr: f64) {
 
 /// The same as a configuration has it, by any rule of Adam's kind; `made` hears of every step, from 1.
 pub fn train_by(config: &Config, model: &LanguageModel, text: &TokenStream, mut made: impl FnMut(u64)) {
-    let (lanes, segment) = (config.train.lanes as u64, config.own::<SegmentConfig>().segment);
+    let (lanes, segment) = (config.train.lanes as u64, config.own.get::<SegmentConfig>().segment);
     let parameters = NextToken::parameters(model);
     let mut optimizer = Adam::new(&config.optim, parameters);
+    let schedule = Schedule::new(&config.schedule, config.peak_lr(), config.schedule_steps(), None);
     let lane = (text.len() - 1) / lanes;
     let per_lane = lane / segment as u64;
     let mut memory = NextToken::memory_start(model, lanes as i64);
@@ -125,7 +126,7 @@ pub fn train_by(config: &Config, model: &LanguageModel, text: &TokenStream, mut 
         loss.sum.backward();
         memory = loss.memory;
         let grads: Vec<Tensor> = parameters.tensors().iter().map(Tensor::grad).collect();
-        let lr = learning_rate(config, step);
+        let lr = schedule.rate(step);
         let update = Update { grads: &grads, divisor: loss.weight, lr, reached: None };
         optimizer.update(parameters, &update).unwrap();
         parameters.tensors().iter().for_each(|tensor| tensor.shallow_clone().zero_grad());

@@ -79,7 +79,7 @@ pub fn train_in(run: &Path, corpus: &str, keys: &[&str], ranks: usize) -> (Vec<[
     let own = [corpus.to_string(), format!("run.dir={}", run.display())];
     let keys: Vec<String> = COMMON.iter().chain(keys).map(|key| key.to_string()).chain(own).collect();
     let mut config = MODELS.load(None, &keys).unwrap().config;
-    let sources = Sources::open(&config).unwrap();
+    let sources = Sources::open(&config.train, &config.model, &config.own).unwrap();
     let tokenizer = sources.tokenizer();
     config.model.fit_vocabulary(tokenizer.vocab_size(), tokenizer.eos_id()).unwrap();
     let told = simulated::run(ranks, |comm| {
@@ -92,7 +92,7 @@ pub fn train_in(run: &Path, corpus: &str, keys: &[&str], ranks: usize) -> (Vec<[
             }
             _ => {}
         };
-        let sources = Sources::open(&config).unwrap();
+        let sources = Sources::open(&config.train, &config.model, &config.own).unwrap();
         sources.train(&config, Compute::CPU, comm, &|| false, &mut on_event).unwrap();
         (steps, evaluated)
     });

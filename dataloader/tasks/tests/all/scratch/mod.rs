@@ -10,6 +10,7 @@ use std::fs;
 use std::path::Path;
 
 use segue_configs::Config;
+use segue_data_error::DataError;
 use segue_tasks::{Records, Row, Split, Target, TaskData, TaskSplits};
 use segue_tokenizer::{Tokenizer, TokenizerKind, TrainOptions, XlnetNormalization};
 
@@ -37,6 +38,11 @@ pub fn config(name: &str, data: &Path) -> Config {
     let set = ["run.dir=run".into(), "train.segment=128".into()];
     let task = [format!("task.name={name}"), format!("task.data={data}")];
     models::MODELS.load(None, &[&set[..], &task].concat()).unwrap().config
+}
+
+/// The task of a configuration.
+pub fn open(config: &Config, tokenizer: &Tokenizer, splits: TaskSplits) -> Result<TaskData, DataError> {
+    TaskData::open(&config.task.name, &config.own, config.train.seed, tokenizer, splits)
 }
 
 /// A folder with these files.

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use schemars::JsonSchema;
-use segue_configs::{Config, ConfigError, ModelSection, ModelType, Models, SectionType};
+use segue_configs::{ConfigError, ModelSection, ModelType, Models, SectionType};
 use segue_dataloader::sections::SegmentConfig;
 use segue_tasks::TaskConfig;
 use serde::{Deserialize, Serialize};
@@ -24,10 +24,6 @@ impl ModelSection for Encoder {
     const READS: &'static [&'static str] = &["task", "train"];
 
     fn check(&self) -> Result<(), ConfigError> {
-        Ok(())
-    }
-
-    fn check_run(&self, _: &Config) -> Result<(), ConfigError> {
         Ok(())
     }
 }

@@ -8,7 +8,9 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use segue_collectives::Communicator;
-use segue_configs::{AverageConfig, Config, EvalConfig, NonFinite, RecoveryConfig, RisingRate};
+use segue_configs::{
+    AverageConfig, Config, EvalConfig, FinetuneConfig, NonFinite, OwnSections, RecoveryConfig, RisingRate,
+};
 use segue_engine::Event;
 use segue_family::Job;
 use segue_kernels::TrainError;
@@ -93,15 +95,15 @@ pub fn run(args: &LrArgs, comm: &dyn Communicator, out: &Output) -> Result<Value
         None => {
             let config = segue_families::MODELS.load(args.config.as_deref(), &args.overrides)?.config;
             let mut config = without_folder(config);
-            check_pretraining(&config)?;
-            let place = Place::find(&config, comm)?;
+            check_pretraining(&config.task, &config.own)?;
+            let place = Place::find(&config.run, &config.train, comm)?;
             let job = (segue_family::of(&config.model).open)(&mut config)?;
             Session { args, place, comm, out }.run(config, &*job)
         }
         Some(model) => {
             let (config, model) = finetune::configure(model, args.config.as_deref(), &args.overrides)?;
             let config = without_folder(config);
-            let place = Place::find(&config, comm)?;
+            let place = Place::find(&config.run, &config.train, comm)?;
             let tell = |line: &str| out.line(line);
             let run = finetune::TaskRun::open(config, Some(model), finetune::LEARNT_AND_SCORED, &tell)?;
             Session { args, place, comm, out }.run(run.config.clone(), &run.job(String::new()))
@@ -110,14 +112,14 @@ pub fn run(args: &LrArgs, comm: &dyn Communicator, out: &Output) -> Result<Value
 }
 
 /// Refuses a task without a model, and a model without a corpus.
-fn check_pretraining(config: &Config) -> Result<(), Failure> {
-    if !config.task.name.is_empty() {
-        let message = format!("task.name is `{}`, and --model is not given", config.task.name);
+fn check_pretraining(task: &FinetuneConfig, own: &OwnSections) -> Result<(), Failure> {
+    if !task.name.is_empty() {
+        let message = format!("task.name is `{}`, and --model is not given", task.name);
         let hint = "add --model DIR, a model folder, checkpoint or run to start from";
         return Err(Failure::new(USAGE, format!("{message}\nhint: {hint}")));
     }
-    pretrain::check_pretraining(config)?;
-    check_set(&[("data.corpus", pretrain::lacks_corpus(&config.to_json()), "data.corpus=FOLDER")])
+    pretrain::check_pretraining(task, &own.get())?;
+    check_set(&[("data.corpus", pretrain::lacks_corpus(&own.to_json()), "data.corpus=FOLDER")])
 }
 
 fn without_folder(mut config: Config) -> Config {

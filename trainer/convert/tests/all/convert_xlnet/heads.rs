@@ -303,7 +303,7 @@ fn a_fine_tuned_model_keeps_its_weights_and_gets_none_it_has_no_use_for() {
     // A loss on next sentences needs a head of its own.
     let asked = ["objective.next_sentence=1", "data.order=pairs"].map(String::from);
     let config = opened.training_config(&folder, &asked).unwrap();
-    let error = load_objective(&opened, &config).err().unwrap();
+    let error = load_objective(&opened, &config.model, &config.own, config.schedule_steps()).err().unwrap();
     let hint = error.hint().unwrap();
     assert!(error.exit_code() == 78 && hint.contains("objective.next_sentence=0"), "{error}\n{hint}");
 }

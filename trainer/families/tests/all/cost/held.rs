@@ -7,12 +7,17 @@ use segue_kernels::TrainError;
 use super::config;
 
 fn held(config: &Config, ranks: usize, choices: &Choices) -> Held {
-    Held::new(config, &segue_family::work(config).unwrap(), ranks, choices).unwrap()
+    let (mut config, work) = (config.clone(), segue_family::work(config).unwrap());
+    config.train.shard = choices.shard;
+    Held::new(&Cost::new(&config, &work, ranks).unwrap(), &work, choices)
 }
 
 fn fitting(config: &Config, ranks: usize, bytes: f64) -> Result<Option<usize>, TrainError> {
-    let held = |config: &Config| Held::new(config, &segue_family::work(config)?, ranks, &Choices::default());
-    largest_micro_batch(config, ranks, bytes, held)
+    largest_micro_batch(&config.train, ranks, bytes, |micro_batch| {
+        let mut tried = config.clone();
+        tried.train.micro_batch = micro_batch;
+        Ok(tried.check_run().is_ok().then(|| held(&tried, ranks, &Choices::default())))
+    })
 }
 
 const KEYS: [&str; 3] = ["model.vocab_size=100", "train.lanes=32", "train.micro_batch=4"];

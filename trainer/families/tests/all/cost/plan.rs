@@ -18,7 +18,8 @@ const KEYS: [&str; 8] = [
 
 fn plan(machine: &Machine, ranks: usize, choices: &Choices) -> Plan {
     let config = config(&KEYS);
-    Plan::new(&config, &segue_family::work(&config).unwrap(), machine, ranks, choices).unwrap()
+    let work = segue_family::work(&config).unwrap();
+    Plan::new(config, &work, machine, ranks, choices).unwrap()
 }
 
 fn a100() -> Machine {
@@ -73,8 +74,10 @@ fn more_of_anything_is_never_slower() {
 
 #[test]
 fn checkpoints_by_the_clock_count_as_those_of_the_step() {
-    let keys = |more: &[&str]| config(&[&KEYS[..], more].concat());
-    let steps = |more: &[&str]| steps_between_checkpoints(&keys(more), 2.0);
+    let steps = |more: &[&str]| {
+        let config = config(&[&KEYS[..], more].concat());
+        steps_between_checkpoints(config.train.steps, &config.checkpoint, 2.0)
+    };
     assert_eq!(steps(&["checkpoint.every=0"]), 100_000.0);
     assert_eq!(steps(&["checkpoint.every=0", "checkpoint.minutes=10"]), 300.0);
     assert_eq!(steps(&["checkpoint.every=200", "checkpoint.minutes=10"]), 200.0);
@@ -120,7 +123,7 @@ fn what_cannot_be_is_refused_with_advice() {
     let work = segue_family::work(&config).unwrap();
     let refused = |machine: &str, ranks, choices: &Choices| {
         let machine = Machine::load(machine).unwrap();
-        let error = Plan::new(&config, &work, &machine, ranks, choices).unwrap_err();
+        let error = Plan::new(config.clone(), &work, &machine, ranks, choices).unwrap_err();
         assert_eq!(error.exit_code(), 78);
         format!("{error} {}", error.hint().unwrap_or_default())
     };
@@ -135,6 +138,6 @@ fn small_models_wait_for_their_operations_to_start() {
     let keys = ["model.vocab_size=100", "model.d_model=16", "train.lanes=8", "train.micro_batch=1"];
     let config = config(&keys);
     let work = segue_family::work(&config).unwrap();
-    let plan = Plan::new(&config, &work, &a100(), 8, &bf16()).unwrap();
+    let plan = Plan::new(config, &work, &a100(), 8, &bf16()).unwrap();
     assert!(plan.parts.starts > 0.8 * plan.step_s, "{:?}", plan.parts);
 }

@@ -57,7 +57,7 @@ fn a_plan_adds_up_the_turns() {
         let config = config(&[&GAME[..], &[critic_steps]].concat());
         let machine = segue_configs::Machine::load("dgx-a100").unwrap();
         let work = segue_family::work(&config).unwrap();
-        Plan::new(&config, &work, &machine, 2, &Choices::default()).unwrap()
+        Plan::new(config, &work, &machine, 2, &Choices::default()).unwrap()
     };
     let (at_once, turns, more) =
         (plan("model.critic_steps=0"), plan("model.critic_steps=2"), plan("model.critic_steps=20"));

@@ -43,7 +43,7 @@ fn config(overrides: &[&str]) -> Config {
 }
 
 fn batch(config: &Config, step: u64, micro_step: usize) -> Batch {
-    random_batch(config, Frequencies::Uniform, micro_step, step)
+    random_batch(&config.train, &config.model, &config.own, Frequencies::Uniform, micro_step, step)
 }
 
 /// A language model in training.

@@ -40,7 +40,7 @@ fn changed(model: &str, extra: &[&str]) -> Vec<String> {
     let run = TempDir::new().unwrap();
     let keys: Vec<&str> = ["train.steps=2", "model.n_layer=3"].iter().chain(extra).copied().collect();
     let config = config(run.path(), model, &keys);
-    let (data, task) = ([sentiment_task()], config.own::<TaskConfig>());
+    let (data, task) = ([sentiment_task()], config.own.get::<TaskConfig>());
     train(&config, &data, &Local);
     let after = TaskFolder::open(&segue_families::MODELS, run.path()).unwrap().load(&task).unwrap();
     let before = TaskModel::fresh(&config.model, &heads(&task, &data), &task, &config.train, Compute::CPU);
@@ -168,7 +168,7 @@ fn adapters_are_trained_exactly_and_added_in() {
     let config = config(run.path(), "xlnet", &adapted(&start, "train.stop_at=0", &[]));
     let load = |path: &Path| {
         let folder = TaskFolder::open(&segue_families::MODELS, path).unwrap();
-        folder.load(&config.own::<TaskConfig>()).unwrap()
+        folder.load(&config.own.get::<TaskConfig>()).unwrap()
     };
     let (before, after) = (load(base.path()), load(run.path()));
     let changed = before.weights().zip(after.weights()).filter(|((_, own), (_, other))| own != other);

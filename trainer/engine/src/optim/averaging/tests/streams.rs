@@ -3,8 +3,8 @@
 use segue_configs::TwoTailedVariant::Core;
 
 use super::*;
+use crate::optim::Schedule;
 use crate::optim::averaging::{AveragingEvent, Exponential, Tail};
-use crate::optim::learning_rate;
 
 const WIDTH: usize = 10;
 const STEPS: u64 = 20_000;
@@ -114,7 +114,8 @@ fn two_tailed_averages_converge_at_a_constant_learning_rate() {
         format!("train.steps={STEPS}"),
         format!("optim.lr={RATE}"),
     ];
-    let drops = segue_testing::MODELS.load(None, &keys).unwrap().config;
+    let config = segue_testing::MODELS.load(None, &keys).unwrap().config;
+    let drops = Schedule::new(&config.schedule, config.peak_lr(), config.schedule_steps(), None);
     let mut averages: Vec<Box<dyn Averaging>> = vec![
         Box::new(Exponential::polyak(&descents.all)),
         Box::new(Exponential::new(0.99, false, &descents.all)),
@@ -124,7 +125,7 @@ fn two_tailed_averages_converge_at_a_constant_learning_rate() {
     let mut early = Vec::new();
     for step in 1..=STEPS {
         descents.step(step, RATE);
-        dropped.step(step, learning_rate(&drops, step));
+        dropped.step(step, drops.rate(step));
         averages.iter_mut().for_each(|average| average.fold(step, &descents.all));
         for (run, live) in runs.iter_mut().zip(&descents.each) {
             run.step(step, 200, live);
@@ -160,16 +161,18 @@ fn the_mean_of_the_ends_of_cycles_is_better_than_any_of_them() {
     let seeds = 10;
     let keys = ["schedule.kind=cyclical", "schedule.cycle=100", "schedule.floor=0.1"].map(String::from);
     let own = [format!("train.steps={STEPS}"), format!("optim.lr={RATE}")];
-    let cycles = segue_testing::MODELS.load(None, &[&keys[..], &own].concat()).unwrap().config;
+    let config = segue_testing::MODELS.load(None, &[&keys[..], &own].concat()).unwrap().config;
+    let cycle = config.schedule.cycle;
+    let cycles = Schedule::new(&config.schedule, config.peak_lr(), config.schedule_steps(), None);
     let (mut constant, mut cyclical) = (Descents::new(seeds), Descents::new(seeds));
-    let averages = AverageConfig { start: STEPS / 2, every: cycles.schedule.cycle, ..Default::default() };
+    let averages = AverageConfig { start: STEPS / 2, every: cycle, ..Default::default() };
     let mut tail = build(&averages, 1, &cyclical.all);
     let (mut raw, mut ends) = (Vec::new(), Vec::new());
     for step in 1..=STEPS {
         constant.step(step, RATE);
-        cyclical.step(step, learning_rate(&cycles, step));
+        cyclical.step(step, cycles.rate(step));
         tail.fold(step, &cyclical.all);
-        if step > STEPS / 2 && step.is_multiple_of(cycles.schedule.cycle) {
+        if step > STEPS / 2 && step.is_multiple_of(cycle) {
             raw.push(mean_excess(&values(constant.all.tensors())));
             ends.push(mean_excess(&values(cyclical.all.tensors())));
         }
