@@ -150,8 +150,8 @@ fn build_corpus(args: BuildArgs, out: &Output) -> Result<Value, Failure> {
         (Some(dir), _) => TokenizerChoice::Given(load_tokenizer(dir, out)?),
         (None, Some(kind)) => TokenizerChoice::Train(args.vocabulary.options(kind)),
         (None, None) if args.vocabulary.any() => {
-            let message = "--vocab-size, --min-frequency, --lower and --special are options of a \
-                tokenizer to train\nhint: add --tokenizer-kind KIND";
+            let message = "--vocab-size, --merges, --min-frequency, --lower and --special are options of \
+                a tokenizer to train\nhint: add --tokenizer-kind KIND";
             return Err(Failure::new(USAGE, message));
         }
         (None, None) => TokenizerChoice::Preset,
