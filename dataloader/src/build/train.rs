@@ -95,7 +95,8 @@ pub(crate) fn train_on(
         };
     }
     let counts = count(texts, pool, observer, |unit, counts| count_text(&text_of(unit), options, counts))?;
-    let is_subword = matches!(options.kind, TokenizerKind::Bpe | TokenizerKind::Unigram);
+    let is_subword =
+        matches!(options.kind, TokenizerKind::Bpe | TokenizerKind::Unigram | TokenizerKind::SubwordNmt);
     if is_subword && !counts.is_empty() {
         observer.stage(Stage::Training, 0);
     }

@@ -31,7 +31,7 @@ pub(crate) struct ByteLevelBpe {
 pub(crate) struct MergeCache {
     words: AHashMap<Box<[u8]>, (u32, u32)>,
     ids: Vec<u32>,
-    scratch: MergeScratch,
+    pub(crate) scratch: MergeScratch,
 }
 
 /// What is read of a `tokenizer.json` to tell whether the fast way applies.
@@ -196,8 +196,7 @@ impl ByteLevelBpe {
             out.push(self.byte_ids[*byte as usize]);
             return;
         }
-        if let Some((begin, end)) = cache.words.get(word) {
-            out.extend_from_slice(&cache.ids[*begin as usize..*end as usize]);
+        if cache.recall(word, out) {
             return;
         }
         let first = out.len();
@@ -208,14 +207,23 @@ impl ByteLevelBpe {
                 self.merges.merge(ids, &mut cache.scratch, out);
             }
         }
-        if word.len() <= LONGEST_CACHED_WORD {
-            cache.remember(word, &out[first..]);
-        }
+        cache.remember(word, &out[first..]);
     }
 }
 
 impl MergeCache {
-    fn remember(&mut self, word: &[u8], ids: &[u32]) {
+    /// Appends the ids of a word that was seen before; tells whether it was.
+    pub(crate) fn recall(&self, word: &[u8], out: &mut Vec<u32>) -> bool {
+        let Some((begin, end)) = self.words.get(word) else { return false };
+        out.extend_from_slice(&self.ids[*begin as usize..*end as usize]);
+        true
+    }
+
+    /// Keeps the ids of a word, where it is not too long to come back.
+    pub(crate) fn remember(&mut self, word: &[u8], ids: &[u32]) {
+        if word.len() > LONGEST_CACHED_WORD {
+            return;
+        }
         if self.words.len() >= CACHED_WORDS {
             self.words.clear();
             self.ids.clear();

@@ -13,6 +13,7 @@ use super::store::read_pieces;
 use super::vocabulary::{Vocabulary, import_vocabulary};
 use super::word_list::vocabulary_list;
 use crate::spiece::{SentencePiece, XlnetNormalization};
+use crate::subword_nmt::{Codes, Dictionary, HEADER, SubwordNmt};
 
 /// Endings of files that Python has pickled.
 const PYTHON: [&str; 4] = ["bin", "pkl", "pt", "pickle"];
@@ -31,7 +32,7 @@ impl Tokenizer {
     ///
     /// A vocabulary list has one word per line, in the order of the ids; what follows the word after white space (a
     /// count) is ignored. `<UNK>` and `<S>` count as `<unk>` and `<eos>` where those are missing; `<unk>` and `<eos>` are
-    /// appended where the list has neither.
+    /// appended where the list has neither. Merges of subword-nmt need a dictionary: [`Tokenizer::import_subword_nmt`].
     pub fn import(path: &Path) -> Result<Tokenizer, DataError> {
         if path.file_name().is_some_and(|name| name == CORPUS_INFO) {
             let tokenizer = Tokenizer::import(&path.with_file_name(CORPUS_CACHE))?;
@@ -53,6 +54,38 @@ impl Tokenizer {
     }
 }
 
+impl Tokenizer {
+    /// Makes a tokenizer from merges of subword-nmt and a dictionary of fairseq. The ids are fairseq's; nothing else beside the files is read.
+    pub fn import_subword_nmt(
+        codes: &Path,
+        dictionary: &Path,
+        lower_case: bool,
+    ) -> Result<Tokenizer, DataError> {
+        let content = |path: &Path| {
+            let content = read_regular(path).map_err(|e| DataError::read(path, e))?;
+            Ok::<_, DataError>(without_mark(&content).to_vec())
+        };
+        let merges = Codes::read(content(codes)?).map_err(|why| DataError::tokenizer(codes, why))?;
+        let symbols =
+            Dictionary::read(content(dictionary)?).map_err(|why| DataError::tokenizer(dictionary, why))?;
+        let words = SubwordNmt::new(merges, symbols, lower_case);
+        let notes = notes_of(&words, dictionary);
+        Ok(Tokenizer::new(TokenizerKind::SubwordNmt, Model::SubwordNmt(Box::new(words))).with_notes(notes))
+    }
+}
+
+/// What is to be known of merges and a dictionary that were not made of each other.
+fn notes_of(words: &SubwordNmt, dictionary: &Path) -> Vec<String> {
+    let (unlisted, all) = (words.unlisted_merges(), words.codes().merges.len());
+    let note = || {
+        format!(
+            "{} lacks the pieces of {unlisted} of {all} merges: one that is left in a text is read as `<unk>`",
+            dictionary.display()
+        )
+    };
+    (unlisted > 0).then(note).into_iter().collect()
+}
+
 fn vocabulary_of(path: &Path) -> Result<Vocabulary, DataError> {
     let extension = path.extension().map(|e| e.to_string_lossy().to_ascii_lowercase());
     if extension.as_deref().is_some_and(|extension| PYTHON.contains(&extension)) {
@@ -67,6 +100,9 @@ fn vocabulary_of(path: &Path) -> Result<Vocabulary, DataError> {
             .map(|tokenizer| (TokenizerKind::Foreign, Model::HuggingFace(Box::new(tokenizer)))),
         Some("model") => SentencePiece::from_bytes(content)
             .map(|pieces| (TokenizerKind::SentencePiece, Model::SentencePiece(Box::new(pieces)))),
+        _ if without_mark(&content).starts_with(HEADER.as_bytes()) => {
+            Err("it holds merges of subword-nmt, without ids\nhint: add the dictionary of its pieces, --dictionary dict.txt".into())
+        }
         _ => vocabulary_list(without_mark(&content)),
     };
     let (kind, model) = made.map_err(|why| DataError::tokenizer(path, why))?;

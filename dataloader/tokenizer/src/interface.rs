@@ -109,6 +109,7 @@ impl Tokenizer {
             Model::Words(words) => words.vocab_size(),
             Model::HuggingFace(hugging_face) => hugging_face.vocab_size(),
             Model::SentencePiece(pieces) => pieces.vocab_size(),
+            Model::SubwordNmt(words) => words.dictionary().len(),
         }
     }
 
@@ -120,6 +121,7 @@ impl Tokenizer {
             Model::Words(words) => Some(words.eos()),
             Model::HuggingFace(hugging_face) => hugging_face.eos(),
             Model::SentencePiece(pieces) => pieces.eos_id(),
+            Model::SubwordNmt(words) => Some(words.dictionary().end()),
         }
     }
 
@@ -131,6 +133,7 @@ impl Tokenizer {
             Model::Words(words) => Some(words.unk()),
             Model::HuggingFace(hugging_face) => hugging_face.unk(),
             Model::SentencePiece(pieces) => Some(pieces.unk_id()),
+            Model::SubwordNmt(words) => Some(words.dictionary().unknown()),
         }
     }
 
@@ -143,6 +146,7 @@ impl Tokenizer {
             Model::Words(words) => words.word(id).map(str::to_owned),
             Model::HuggingFace(hugging_face) => hugging_face.token(id),
             Model::SentencePiece(pieces) => pieces.piece(id).map(str::to_owned),
+            Model::SubwordNmt(words) => words.dictionary().symbol(id).map(str::to_owned),
         }
     }
 
@@ -159,6 +163,7 @@ impl Tokenizer {
             Model::Words(words) => words.id(token),
             Model::HuggingFace(hugging_face) => hugging_face.id(token),
             Model::SentencePiece(pieces) => pieces.piece_id(token),
+            Model::SubwordNmt(words) => words.dictionary().id(token),
         }
     }
 
@@ -190,6 +195,7 @@ impl Tokenizer {
             Model::Words(words) => words.decode(ids),
             Model::HuggingFace(hugging_face) => hugging_face.decode(ids),
             Model::SentencePiece(pieces) => pieces.decode(ids),
+            Model::SubwordNmt(words) => words.decode(ids),
         }
     }
 
@@ -218,6 +224,7 @@ impl Tokenizer {
             Model::Words(_) => TextCut::at(CutPlaces::BeforeSpace),
             Model::HuggingFace(hugging_face) => hugging_face.text_cut(),
             Model::SentencePiece(_) => TextCut::of_pieces(),
+            Model::SubwordNmt(_) => TextCut::at(CutPlaces::BeforeBlank),
         }
     }
 
@@ -227,7 +234,7 @@ impl Tokenizer {
         match self.model() {
             Model::HuggingFace(hugging_face) => hugging_face.memory_per_byte(),
             Model::SentencePiece(_) => MEMORY_OF_PIECES,
-            Model::Bytes(_) | Model::Characters(_) | Model::Words(_) => MEMORY_OF_IDS,
+            Model::Bytes(_) | Model::Characters(_) | Model::Words(_) | Model::SubwordNmt(_) => MEMORY_OF_IDS,
         }
     }
 
@@ -259,6 +266,7 @@ impl Encoder<'_> {
             Model::Words(words) => words.encode(text, out),
             Model::HuggingFace(hugging_face) => return hugging_face.encode(text, &mut self.merges, out),
             Model::SentencePiece(pieces) => pieces.encode(text, out),
+            Model::SubwordNmt(words) => words.encode(text, &mut self.merges, out),
         }
         Ok(())
     }
@@ -281,7 +289,7 @@ impl Encoder<'_> {
                 return Ok(());
             }
             // These have no token that spans a line break, so the lines may as well be encoded one by one.
-            Model::Bytes(_) | Model::Characters(_) | Model::Words(_) => {}
+            Model::Bytes(_) | Model::Characters(_) | Model::Words(_) | Model::SubwordNmt(_) => {}
         }
         for line in text.split_inclusive('\n') {
             if !line.trim().is_empty() {

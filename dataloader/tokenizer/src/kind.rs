@@ -18,6 +18,9 @@ pub enum TokenizerKind {
     Bpe,
     /// Byte-level unigram language model.
     Unigram,
+    /// Byte-pair encoding of words in subword-nmt's files.
+    #[serde(rename = "subword-nmt")]
+    SubwordNmt,
     /// A SentencePiece model.
     SentencePiece,
     /// A `tokenizer.json` of another make.
@@ -26,12 +29,13 @@ pub enum TokenizerKind {
 
 impl TokenizerKind {
     /// The kinds that can be trained here.
-    pub const TRAINABLE: [TokenizerKind; 5] = [
+    pub const TRAINABLE: [TokenizerKind; 6] = [
         TokenizerKind::Byte,
         TokenizerKind::Char,
         TokenizerKind::Word,
         TokenizerKind::Bpe,
         TokenizerKind::Unigram,
+        TokenizerKind::SubwordNmt,
     ];
 
     /// The kind's name in files and on the command line.
@@ -42,6 +46,7 @@ impl TokenizerKind {
             TokenizerKind::Word => "word",
             TokenizerKind::Bpe => "bpe",
             TokenizerKind::Unigram => "unigram",
+            TokenizerKind::SubwordNmt => "subword-nmt",
             TokenizerKind::SentencePiece => "sentencepiece",
             TokenizerKind::Foreign => "foreign",
         }
@@ -60,7 +65,7 @@ impl FromStr for TokenizerKind {
     fn from_str(name: &str) -> Result<TokenizerKind, DataError> {
         TokenizerKind::TRAINABLE.into_iter().find(|kind| kind.name() == name).ok_or_else(|| {
             DataError::Usage(format!(
-                "unknown kind of tokenizer `{name}`\nhint: choose byte, char, word, bpe or unigram"
+                "unknown kind of tokenizer `{name}`\nhint: choose byte, char, word, bpe, unigram or subword-nmt"
             ))
         })
     }

@@ -26,6 +26,7 @@ mod special_tokens;
 mod spiece;
 mod store;
 mod subword;
+mod subword_nmt;
 mod template;
 mod text_stream;
 mod train;

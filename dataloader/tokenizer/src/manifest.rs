@@ -10,6 +10,7 @@ use super::model::Model;
 use super::special_tokens::{EOS, UNK};
 use super::template::template;
 use crate::spiece::{tokenizer_config, tokenizer_json};
+use crate::subword_nmt::{CODES_FILE, DICTIONARY_FILE};
 
 pub(crate) const FORMAT: &str = "segue-tokenizer";
 pub(crate) const VERSION: u32 = 1;
@@ -95,6 +96,11 @@ pub(crate) fn files_of(kind: TokenizerKind, model: &Model) -> (Vec<StoredFile>, 
             store(WORDS_FILE, text.into_bytes());
         }
         Model::HuggingFace(hugging_face) => store(HUGGING_FACE_FILE, hugging_face.json().to_vec()),
+        Model::SubwordNmt(words) => {
+            manifest.lower_case = words.lower_case();
+            store(CODES_FILE, words.codes().file.clone());
+            store(DICTIONARY_FILE, words.dictionary().file.clone());
+        }
         Model::SentencePiece(pieces) => {
             if let Some(normalization) = pieces.xlnet() {
                 manifest.preprocessing = Some(Preprocessing::Xlnet);

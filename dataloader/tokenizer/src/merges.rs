@@ -48,6 +48,14 @@ struct Node {
 pub(crate) struct MergeScratch {
     nodes: Vec<Node>,
     queue: BinaryHeap<Candidate>,
+    /// Places of one pair.
+    round: Vec<u32>,
+}
+
+impl MergeScratch {
+    fn append_rest(&self, out: &mut Vec<u32>) {
+        out.extend(self.nodes.iter().map(|node| node.token).filter(|token| *token != NONE));
+    }
 }
 
 impl MergeTable {
@@ -65,7 +73,48 @@ impl MergeTable {
         scratch: &mut MergeScratch,
         out: &mut Vec<u32>,
     ) {
-        let MergeScratch { nodes, queue } = scratch;
+        self.begin(word, scratch);
+        while let Some(top) = scratch.queue.pop() {
+            let found = self.at(top.place, &scratch.nodes);
+            if found.is_some_and(|(_, merged)| merged == top.merged) {
+                self.join(top.place, top.merged, scratch);
+            }
+        }
+        scratch.append_rest(out);
+    }
+
+    /// The same as subword-nmt's `apply_bpe` does it: all places of the pair of the lowest rank, from the left, before any other pair. The other way
+    /// gives other tokens where a merge makes a pair of a lower rank than its own.
+    pub(crate) fn merge_in_rounds(
+        &self,
+        word: impl Iterator<Item = u32>,
+        scratch: &mut MergeScratch,
+        out: &mut Vec<u32>,
+    ) {
+        self.begin(word, scratch);
+        let mut round = std::mem::take(&mut scratch.round);
+        while let Some(Candidate { rank, place, .. }) = scratch.queue.pop() {
+            round.clear();
+            round.push(place);
+            // Of one rank the leftmost comes first.
+            while scratch.queue.peek().is_some_and(|top| top.rank == rank) {
+                round.extend(scratch.queue.pop().map(|top| top.place));
+            }
+            for place in &round {
+                if let Some((found, merged)) = self.at(*place, &scratch.nodes)
+                    && found == rank
+                {
+                    self.join(*place, merged, scratch);
+                }
+            }
+        }
+        scratch.round = round;
+        scratch.append_rest(out);
+    }
+
+    /// Lists the tokens of a word, and queues the merges of them.
+    fn begin(&self, word: impl Iterator<Item = u32>, scratch: &mut MergeScratch) {
+        let MergeScratch { nodes, queue, .. } = scratch;
         nodes.clear();
         queue.clear();
         for (place, token) in word.enumerate() {
@@ -77,26 +126,31 @@ impl MergeTable {
         for (place, pair) in nodes.windows(2).enumerate() {
             self.propose((pair[0].token, pair[1].token), place as u32, queue);
         }
-        while let Some(top) = queue.pop() {
-            let left = nodes[top.place as usize];
-            if left.token == NONE || left.next == NONE {
-                continue;
-            }
-            let right = nodes[left.next as usize];
-            if self.merges.get(&(left.token, right.token)).is_none_or(|(_, merged)| *merged != top.merged) {
-                continue;
-            }
-            nodes[left.next as usize].token = NONE;
-            nodes[top.place as usize] = Node { token: top.merged, next: right.next, ..left };
-            if right.next != NONE {
-                nodes[right.next as usize].previous = top.place;
-                self.propose((top.merged, nodes[right.next as usize].token), top.place, queue);
-            }
-            if left.previous != NONE {
-                self.propose((nodes[left.previous as usize].token, top.merged), left.previous, queue);
-            }
+    }
+
+    /// The merge of the token at a place with the one after it, where there is one.
+    fn at(&self, place: u32, nodes: &[Node]) -> Option<(u32, u32)> {
+        let left = nodes[place as usize];
+        if left.token == NONE || left.next == NONE {
+            return None;
         }
-        out.extend(nodes.iter().map(|node| node.token).filter(|token| *token != NONE));
+        self.merges.get(&(left.token, nodes[left.next as usize].token)).copied()
+    }
+
+    /// Merges the token at a place with the one after it, and queues the merges of what that becomes.
+    fn join(&self, place: u32, merged: u32, scratch: &mut MergeScratch) {
+        let MergeScratch { nodes, queue, .. } = scratch;
+        let left = nodes[place as usize];
+        let right = nodes[left.next as usize];
+        nodes[left.next as usize].token = NONE;
+        nodes[place as usize] = Node { token: merged, next: right.next, ..left };
+        if right.next != NONE {
+            nodes[right.next as usize].previous = place;
+            self.propose((merged, nodes[right.next as usize].token), place, queue);
+        }
+        if left.previous != NONE {
+            self.propose((nodes[left.previous as usize].token, merged), left.previous, queue);
+        }
     }
 
     fn propose(&self, pair: Pair, place: u32, queue: &mut BinaryHeap<Candidate>) {

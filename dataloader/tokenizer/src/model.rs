@@ -3,6 +3,7 @@ use super::characters::CharTokenizer;
 use super::huggingface::HuggingFaceTokenizer;
 use super::words::WordTokenizer;
 use crate::spiece::SentencePiece;
+use crate::subword_nmt::SubwordNmt;
 
 /// What a tokenizer is made of.
 pub(crate) enum Model {
@@ -11,4 +12,5 @@ pub(crate) enum Model {
     Words(WordTokenizer),
     HuggingFace(Box<HuggingFaceTokenizer>),
     SentencePiece(Box<SentencePiece>),
+    SubwordNmt(Box<SubwordNmt>),
 }

@@ -39,6 +39,7 @@ impl Tokenizer {
                 self.encode_each(text, characters)
             }
             Model::Words(words) => words.encode_with_spans(text),
+            Model::SubwordNmt(words) => words.encode_with_spans(text),
         };
         let spans = spans.into_iter().map(|span| trimmed(text, span)).collect();
         Ok(Located { ids, spans })

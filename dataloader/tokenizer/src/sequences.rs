@@ -15,6 +15,7 @@ use super::special_tokens::EOS;
 use super::template::{SEGMENTS, template};
 use super::words::WordTokenizer;
 use crate::spiece;
+use crate::subword_nmt::END_OF_SENTENCE;
 
 /// Special tokens of a vocabulary by their roles in `tokenizer_config.json`, where it has them under these names.
 const ROLES: [(&str, &str); 4] =
@@ -29,24 +30,25 @@ pub fn longest_sequence(dir: &Path) -> Option<usize> {
 }
 
 impl Tokenizer {
-    /// The token that a sequence of a task has for `<sep>` or `<cls>`: that one, or `<eos>` in a vocabulary without it.
+    /// The token that a sequence of a task has for `<sep>` or `<cls>`: that one, or the end of a sentence in a vocabulary without it.
     pub fn sequence_symbol(&self, symbol: &'static str) -> Option<(&'static str, u32)> {
-        [symbol, EOS].into_iter().find_map(|name| Some((name, self.token_id(name)?)))
+        let end = if let Model::SubwordNmt(_) = self.model() { END_OF_SENTENCE } else { EOS };
+        [symbol, end].into_iter().find_map(|name| Some((name, self.token_id(name)?)))
     }
 
     /// The same tokenizer with other files: those with which `AutoTokenizer` lays texts out as sequences of a task,
     /// `A <sep> <cls>` and `A <sep> B <sep> <cls>`, with XLNet's segments and filled up on the left. Its fingerprint is
     /// the same. `longest`: tokens of the longest sequence, where that is known.
     ///
-    /// `None` where no `tokenizer.json` says what it does: of bytes, of vocabularies without an end of sentence, and of
-    /// some SentencePiece models.
+    /// `None` where no `tokenizer.json` says what it does: of bytes, of words in pieces of subword-nmt, of vocabularies without an
+    /// end of sentence, and of some SentencePiece models.
     pub fn for_sequences(&self, longest: Option<usize>) -> Option<Tokenizer> {
         let (sep, cls) = (self.sequence_symbol("<sep>")?, self.sequence_symbol("<cls>")?);
         let template = template(sep, cls);
         let mut config = Map::new();
         let mut files = self.files().to_vec();
         let json = match self.model() {
-            Model::Bytes(_) => return None,
+            Model::Bytes(_) | Model::SubwordNmt(_) => return None,
             Model::Words(words) => word_json(words, template),
             Model::Characters(characters) => character_json(characters, template),
             Model::HuggingFace(model) => {

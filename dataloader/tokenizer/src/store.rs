@@ -19,6 +19,7 @@ use super::model::Model;
 use super::special_tokens::{EOS, UNK};
 use super::words::WordTokenizer;
 use crate::spiece::{SentencePiece, XlnetNormalization};
+use crate::subword_nmt::{CODES_FILE, Codes, DICTIONARY_FILE, Dictionary, SubwordNmt};
 
 impl Tokenizer {
     /// Writes the tokenizer's files into a folder, making it where it is missing. The last file written is
@@ -90,6 +91,13 @@ fn load_model(dir: &Path, manifest: &Manifest) -> Result<Model, DataError> {
         TokenizerKind::Bpe | TokenizerKind::Unigram | TokenizerKind::Foreign => {
             let content = read_checked(dir, manifest, HUGGING_FACE_FILE)?;
             Model::HuggingFace(Box::new(HuggingFaceTokenizer::from_json(content).map_err(damaged)?))
+        }
+        TokenizerKind::SubwordNmt => {
+            let read = |name| read_checked(dir, manifest, name);
+            let within = |name: &'static str| move |why| DataError::tokenizer(&dir.join(name), why);
+            let codes = Codes::read(read(CODES_FILE)?).map_err(within(CODES_FILE))?;
+            let dictionary = Dictionary::read(read(DICTIONARY_FILE)?).map_err(within(DICTIONARY_FILE))?;
+            Model::SubwordNmt(Box::new(SubwordNmt::new(codes, dictionary, manifest.lower_case)))
         }
         TokenizerKind::SentencePiece => {
             let content = read_checked(dir, manifest, SENTENCE_PIECE_FILE)?;

@@ -12,6 +12,7 @@ use super::kind::TokenizerKind;
 use super::model::Model;
 use super::special_tokens::{EOS, UNK};
 use super::subword;
+use super::subword_nmt::{self, SubwordNmt};
 use super::train_options::TrainOptions;
 use super::words::{WordTokenizer, split_words};
 
@@ -29,6 +30,9 @@ pub fn count_text(text: &str, options: &TrainOptions, counts: &mut Counts<Compac
         }
         TokenizerKind::Word => split_words(&cased()).for_each(|word| counts.add_borrowed(word)),
         TokenizerKind::Bpe | TokenizerKind::Unigram => subword::count_words(&cased(), counts),
+        TokenizerKind::SubwordNmt => {
+            subword_nmt::split_words(&cased()).for_each(|word| counts.add_borrowed(word));
+        }
         TokenizerKind::Byte | TokenizerKind::SentencePiece | TokenizerKind::Foreign => {}
     }
 }
@@ -83,6 +87,9 @@ pub fn train_on_text(
         }
         TokenizerKind::Bpe | TokenizerKind::Unigram => {
             Model::HuggingFace(Box::new(subword::train(counts, options, pool)?))
+        }
+        TokenizerKind::SubwordNmt => {
+            Model::SubwordNmt(Box::new(SubwordNmt::train(counts, options).map_err(fault)?))
         }
         TokenizerKind::Byte | TokenizerKind::SentencePiece | TokenizerKind::Foreign => {
             return Err(fault("it is not trained on text".into()));

@@ -5,10 +5,13 @@ use super::byte_level::ALPHABET;
 use super::cut::{CutPlaces, TextCut};
 use super::kind::TokenizerKind;
 use super::special_tokens::{EOS, UNK};
+use super::subword_nmt::SPECIALS;
 use super::words::is_space;
 
 /// Size of a sub-word vocabulary where none is asked for.
 const DEFAULT_SUBWORD_VOCABULARY: usize = 32_000;
+/// Merges of the subword-nmt kind where no number is asked for, as `learn_bpe` has it.
+const DEFAULT_MERGES: usize = 10_000;
 /// Occurrences that a merge needs where nothing else is asked for.
 const DEFAULT_SUBWORD_FREQUENCY: u64 = 2;
 
@@ -18,13 +21,16 @@ pub struct TrainOptions {
     /// What is trained.
     pub kind: TokenizerKind,
     /// Number of ids, special tokens included. Words and characters: all that occur unless given. BPE and unigram:
-    /// 32,000 unless given.
+    /// 32,000 unless given. The subword-nmt kind takes `merges` instead.
     pub vocab_size: Option<usize>,
-    /// How often a word, a character or a merge has to occur. Words and characters: once unless given. BPE: twice.
+    /// For the subword-nmt kind: number of merges, 10,000 unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merges: Option<usize>,
+    /// How often a word, a character or a merge has to occur. Words and characters: once unless given. BPE and subword-nmt: twice.
     pub min_frequency: Option<u64>,
     /// Whether upper-case letters are taken for lower-case ones, here and whenever the tokenizer is used.
     pub lower_case: bool,
-    /// Further special tokens, after `<eos>`.
+    /// Further special tokens, after `<eos>`; of the subword-nmt kind, after `<s>`, `<pad>`, `</s>` and `<unk>`.
     pub special_tokens: Vec<String>,
     /// For the byte kind: only the bytes that occur, sorted by frequency and without the newline (but see `newline`), as the
     /// Transformer-XL reference codes enwik8 and text8.
@@ -40,6 +46,7 @@ impl TrainOptions {
         TrainOptions {
             kind,
             vocab_size: None,
+            merges: None,
             min_frequency: None,
             lower_case: false,
             special_tokens: Vec::new(),
@@ -56,6 +63,12 @@ impl TrainOptions {
     /// Refuses options that the kind cannot have.
     pub fn check(&self) -> Result<(), DataError> {
         let usage = |message: String| Err(DataError::Usage(message));
+        if self.merges.is_some() && self.kind != TokenizerKind::SubwordNmt {
+            return usage(format!(
+                "a {} tokenizer has no number of merges\nhint: give --vocab-size",
+                self.kind
+            ));
+        }
         match self.kind {
             TokenizerKind::SentencePiece | TokenizerKind::Foreign => {
                 return usage(format!("a {} tokenizer can be imported but not trained here", self.kind));
@@ -76,6 +89,13 @@ impl TrainOptions {
                     ));
                 }
             }
+            TokenizerKind::SubwordNmt => {
+                if self.vocab_size.is_some() {
+                    let message =
+                        "the vocabulary of a subword-nmt tokenizer is as large as its merges make it";
+                    return usage(format!("{message}\nhint: give --merges instead of --vocab-size"));
+                }
+            }
             TokenizerKind::Char | TokenizerKind::Word => {
                 let least = 3 + self.special_tokens.len();
                 if self.vocab_size.is_some_and(|size| size < least) {
@@ -90,6 +110,7 @@ impl TrainOptions {
         // What stands in the vocabulary without being named.
         let own: &[&str] = match self.kind {
             TokenizerKind::Char | TokenizerKind::Word => &[EOS, UNK],
+            TokenizerKind::SubwordNmt => &SPECIALS,
             _ => &[EOS],
         };
         let fault = |token: &str| token.is_empty() || token.contains(is_space) || own.contains(&token);
@@ -112,12 +133,17 @@ impl TrainOptions {
         TextCut::at(match self.kind {
             TokenizerKind::Byte | TokenizerKind::Char => CutPlaces::Anywhere,
             TokenizerKind::Word | TokenizerKind::Bpe | TokenizerKind::Unigram => CutPlaces::BeforeSpace,
+            TokenizerKind::SubwordNmt => CutPlaces::BeforeBlank,
             TokenizerKind::SentencePiece | TokenizerKind::Foreign => CutPlaces::Nowhere,
         })
     }
 
     pub(crate) fn subword_vocabulary(&self) -> usize {
         self.vocab_size.unwrap_or(DEFAULT_SUBWORD_VOCABULARY)
+    }
+
+    pub(crate) fn most_merges(&self) -> usize {
+        self.merges.unwrap_or(DEFAULT_MERGES)
     }
 
     pub(crate) fn subword_frequency(&self) -> u64 {

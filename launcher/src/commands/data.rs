@@ -173,7 +173,7 @@ fn tokenizer_choice(
         (Some(dir), _) => Ok(TokenizerChoice::Given(load_tokenizer(dir, out)?)),
         (None, Some(kind)) => Ok(TokenizerChoice::Train(vocabulary.options(kind))),
         (None, None) if vocabulary.any() => {
-            let message = "--vocab-size, --min-frequency, --lower and --special are options of a \
+            let message = "--vocab-size, --merges, --min-frequency, --lower and --special are options of a \
                 tokenizer to train\nhint: add --tokenizer-kind KIND";
             Err(Failure::new(USAGE, message))
         }

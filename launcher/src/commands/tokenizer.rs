@@ -39,7 +39,9 @@ enum Action {
     segue tokenizer train --kind word --input wiki.train.tokens \\\n      \
     --output tokenizers/wikitext\n  \
     segue tokenizer train --kind bpe --vocab-size 16000 --input src docs \\\n      \
-    --extension rs,md --output tokenizers/code")]
+    --extension rs,md --output tokenizers/code\n  \
+    segue tokenizer train --kind subword-nmt --merges 10000 --preset sentences \\\n      \
+    --input train.de train.en --output tokenizers/de-en")]
 struct TrainArgs {
     /// Kind of tokenizer to train.
     #[arg(long)]
@@ -73,17 +75,21 @@ struct TrainArgs {
 /// The options that shape a vocabulary.
 #[derive(Args)]
 pub struct VocabularyArgs {
-    /// Vocabulary size, with special tokens; not of the byte kind [default: 32000 for bpe and unigram; all for word and
-    /// char].
+    /// Vocabulary size, with special tokens; not of the byte and subword-nmt kinds [default: 32000 for bpe and unigram; all
+    /// for word and char].
     #[arg(long, value_name = "N")]
     pub vocab_size: Option<usize>,
-    /// Minimum count of a word, character or merge; not of the byte kind [default: 2 for bpe, 1 for word and char].
+    /// Number of merges of the subword-nmt kind; its vocabulary is what they make of the text [default: 10000].
+    #[arg(long, value_name = "N")]
+    merges: Option<usize>,
+    /// Minimum count of a word, character or merge; not of the byte kind [default: 2 for bpe and subword-nmt, 1 for word and
+    /// char].
     #[arg(long, value_name = "N")]
     min_frequency: Option<u64>,
     /// Lower-case the text; not of the byte kind.
     #[arg(long)]
     lower: bool,
-    /// Additional special tokens, after `<eos>`; not of the byte kind.
+    /// Additional special tokens, after `<eos>`, or `<unk>` of the subword-nmt kind; not of the byte kind.
     #[arg(long, value_delimiter = ',', value_name = "TOKEN,..")]
     special: Vec<String>,
 }
@@ -91,13 +97,18 @@ pub struct VocabularyArgs {
 impl VocabularyArgs {
     /// Whether any of them is given.
     pub fn any(&self) -> bool {
-        self.vocab_size.is_some() || self.min_frequency.is_some() || self.lower || !self.special.is_empty()
+        let sizes = [self.vocab_size, self.merges];
+        sizes.iter().any(Option::is_some)
+            || self.min_frequency.is_some()
+            || self.lower
+            || !self.special.is_empty()
     }
 
     /// The options for a kind.
     pub fn options(self, kind: Kind) -> TrainOptions {
         TrainOptions {
             vocab_size: self.vocab_size,
+            merges: self.merges,
             min_frequency: self.min_frequency,
             lower_case: self.lower,
             special_tokens: self.special,
@@ -119,6 +130,8 @@ pub enum Kind {
     Bpe,
     /// Byte-level unigram language model.
     Unigram,
+    /// Byte-pair encoding of words between blanks, in the files of subword-nmt and fairseq.
+    SubwordNmt,
 }
 
 impl From<Kind> for TokenizerKind {
@@ -129,6 +142,7 @@ impl From<Kind> for TokenizerKind {
             Kind::Word => TokenizerKind::Word,
             Kind::Bpe => TokenizerKind::Bpe,
             Kind::Unigram => TokenizerKind::Unigram,
+            Kind::SubwordNmt => TokenizerKind::SubwordNmt,
         }
     }
 }
@@ -155,10 +169,12 @@ impl From<OnInvalidUtf8> for InvalidUtf8 {
 #[command(after_help = "\
     The name tells the format: *.json a Hugging Face tokenizer, *.model a SentencePiece unigram model, \
     *.bin, *.pkl and *.pt what the Transformer-XL programs have pickled of their vocabulary (nothing in it \
-    is run), corpus-info.json the cache.pkl beside it, anything else a vocabulary list with one word per \
-    line. Tokens that transformers' files beside it add are read with it.\n\n\
+    is run), corpus-info.json the cache.pkl beside it, with --dictionary any name merges of subword-nmt, \
+    anything else a vocabulary list with one word per line. Tokens that transformers' files beside it add \
+    are read with it.\n\n\
     Examples:\n  \
     segue tokenizer import tokenizer.json --output tokenizers/gpt2\n  \
+    segue tokenizer import bpecodes --dictionary dict.txt --output tokenizers/de\n  \
     segue tokenizer import spiece.model --xlnet --output tokenizers/xlnet\n  \
     segue tokenizer import data/wikitext-103/cache.pt --output tokenizers/wt103")]
 struct ImportArgs {
@@ -166,10 +182,13 @@ struct ImportArgs {
     file: PathBuf,
     /// Normalise text as XLNet does around its SentencePiece model: single spaces, plain double quotes, no accents,
     /// `2,000,` as `2,000` and `,`.
-    #[arg(long)]
+    #[arg(long, group = "cased")]
     xlnet: bool,
+    /// fairseq's dictionary of the pieces that the merges of subword-nmt in the file make: a symbol and its count a line.
+    #[arg(long, value_name = "FILE", group = "cased")]
+    dictionary: Option<PathBuf>,
     /// Lower-case the text first, if the weights were trained so; the published XLNet models are cased.
-    #[arg(long, requires = "xlnet")]
+    #[arg(long, requires = "cased")]
     uncased: bool,
     /// Output folder of the tokenizer.
     #[arg(long, value_name = "DIR")]
@@ -182,9 +201,10 @@ pub fn run(args: TokenizerArgs, out: &Output) -> Result<Value, Failure> {
         Action::Train(args) => train(args, out),
         Action::Import(args) => {
             let fresh = DataError::begin_folder(&args.output)?;
-            let tokenizer = match args.xlnet {
-                false => Tokenizer::import(&args.file)?,
-                true => {
+            let tokenizer = match (&args.dictionary, args.xlnet) {
+                (Some(dictionary), _) => Tokenizer::import_subword_nmt(&args.file, dictionary, args.uncased)?,
+                (None, false) => Tokenizer::import(&args.file)?,
+                (None, true) => {
                     let normalization =
                         XlnetNormalization { lower_case: args.uncased, ..XlnetNormalization::default() };
                     Tokenizer::import_xlnet(&args.file, normalization)?

@@ -94,7 +94,7 @@ enum WordMarks {
     Continued,
     /// Characters: the white space before a word.
     Space,
-    /// Every token is a word.
+    /// Every token is a word, or may begin one.
     All,
 }
 
@@ -102,7 +102,8 @@ impl WordMarks {
     fn of(kind: TokenizerKind, tokens: &[String]) -> WordMarks {
         let has = |mark: &str| tokens.iter().any(|token| token.starts_with(mark));
         match kind {
-            TokenizerKind::Word => WordMarks::All,
+            // A piece tells whether it ends a word; what begins one, the piece before it tells.
+            TokenizerKind::Word | TokenizerKind::SubwordNmt => WordMarks::All,
             TokenizerKind::Byte | TokenizerKind::Char => WordMarks::Space,
             _ if has("▁") => WordMarks::Underline,
             _ if has("Ġ") => WordMarks::ByteLevel,

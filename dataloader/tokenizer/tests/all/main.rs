@@ -8,6 +8,7 @@ mod offsets;
 mod patterns;
 mod scratch;
 mod spiece;
+mod subword_nmt;
 mod text_stream;
 mod tokenizers;
 mod vocabularies;

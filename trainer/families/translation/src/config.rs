@@ -3,7 +3,7 @@
 use std::any::Any;
 
 use segue_configs::model::out_of_range;
-use segue_configs::{Config, ConfigError, ModelSection, SectionType, range};
+use segue_configs::{Config, ConfigError, ModelSection, OwnSections, SectionType, range};
 use segue_layers::AdversarialConfig;
 
 use super::keys::{DataConfig, ObjectiveConfig, TranslationConfig, TranslationEvalConfig};
@@ -75,7 +75,7 @@ impl ModelSection for TranslationConfig {
         self.vocab_size
     }
 
-    fn targets_per_lane(&self, config: &Config) -> usize {
-        config.own::<DataConfig>().batch_tokens
+    fn targets_per_lane(&self, own: &OwnSections) -> usize {
+        own.get::<DataConfig>().batch_tokens
     }
 }

@@ -17,7 +17,7 @@ const KEPT_OF_A_BLOCK: usize = 3;
 /// As many tokens on either side as a batch may have: what is padding is counted too.
 pub fn work(config: &Config) -> Result<Work, TrainError> {
     let model: &TranslationConfig = own(&config.model);
-    let tokens = config.own::<DataConfig>().batch_tokens;
+    let tokens = config.own.get::<DataConfig>().batch_tokens;
     let specs = specs(model);
     let (width, words) = (model.d_model, model.vocab_size);
     let matrices = specs.iter().filter(|spec| spec.shape.len() == 2 && spec.name.contains(".layers."));

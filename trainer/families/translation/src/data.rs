@@ -23,7 +23,7 @@ use super::objective::{PairTensors, Translator};
 pub fn open(config: &mut Config) -> Result<Box<dyn Job>, TrainError> {
     let corpus = open_corpus(config)?;
     let pairs = Arc::new(SentencePairs::open(&corpus, Split::Train)?);
-    let data = config.own::<DataConfig>();
+    let data = config.own.get::<DataConfig>();
     let budget = BatchBudget { tokens: data.batch_tokens, sentences: data.batch_sentences };
     let batches = Arc::new(TokenBatches::new(&pairs, budget, config.train.seed)?);
     let tokenizer = Arc::new(corpus.tokenizer()?);
@@ -41,7 +41,7 @@ pub fn fit(config: &mut Config) -> Result<(), TrainError> {
 }
 
 fn open_corpus(config: &Config) -> Result<Corpus, TrainError> {
-    let data = config.own::<DataConfig>();
+    let data = config.own.get::<DataConfig>();
     if data.corpus.is_empty() {
         let why = "data.corpus is not set\nhint: add data.corpus=FOLDER, which `segue data build --preset pairs` makes";
         return Err(TrainError::Layout(why.into()));

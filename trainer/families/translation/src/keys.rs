@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use segue_configs::model::{rate, size, vocabulary};
 use segue_configs::range::Range;
-use segue_configs::{Config, ConfigError, Idle, OwnSection};
+use segue_configs::{ConfigError, Idle, OwnSection, out_of_range};
 use segue_data_error::DataError;
 use segue_decode::{BeamSettings, Finish, LengthPenalty};
 use segue_layers::cross_entropy::{Distribution, SmoothingForm};
@@ -160,7 +160,7 @@ impl OwnSection for ObjectiveConfig {
     const NAME: &'static str = "objective";
     const TITLE: &'static str = "translation";
 
-    fn idle(&self, _: &Config) -> Vec<Idle> {
+    fn idle(&self) -> Vec<Idle> {
         let none = self.label_smoothing == 0.0;
         let why = "needs objective.label_smoothing above 0";
         Idle::all(none, Self::NAME, &["smoothing_form"], &["objective.label_smoothing"], why)
@@ -247,7 +247,7 @@ impl OwnSection for TranslationEvalConfig {
     const NAME: &'static str = "eval";
     const TITLE: &'static str = "translation";
 
-    fn idle(&self, _: &Config) -> Vec<Idle> {
+    fn idle(&self) -> Vec<Idle> {
         let none = self.translated == 0;
         let why = "needs eval.translated above 0";
         let keys = [
@@ -263,10 +263,10 @@ impl OwnSection for TranslationEvalConfig {
         Idle::all(none, Self::NAME, &keys, &["eval.translated"], why)
     }
 
-    fn check(&self, _: &Config) -> Result<(), ConfigError> {
+    fn check(&self) -> Result<(), ConfigError> {
         if self.lead == LeadingMeasure::Bleu && self.translated == 0 {
             let why = "needs eval.translated above 0: that many pairs are translated to measure it";
-            return Err(segue_configs::out_of_range("eval.lead", "bleu", why));
+            return Err(out_of_range("eval.lead", "bleu", why));
         }
         Ok(())
     }

@@ -67,8 +67,8 @@ impl Translator {
     pub fn new(model: &TranslationConfig, config: &Config, compute: Compute) -> Self {
         let parameters = Parameters::initialise(specs(model), config.train.seed, Kind::Float);
         Self {
-            smoothing: config.own::<ObjectiveConfig>().smoothing(model),
-            adversary: Adversary::of(&config.own()),
+            smoothing: config.own.get::<ObjectiveConfig>().smoothing(model),
+            adversary: Adversary::of(&config.own.get()),
             steps: config.schedule_steps(),
             ..Self::over(model, parameters.to(compute.device()))
         }

@@ -2,7 +2,7 @@
 
 use segue_data_error::DataError;
 use segue_decode::{BeamSettings, Hypothesis};
-use segue_family::{Trained, Translates, Translation, Translator};
+use segue_family::{Translates, Translation, Translator};
 use segue_kernels::TrainError;
 use segue_tokenizer::Tokenizer;
 
