@@ -393,6 +393,7 @@ const PROCESSOR: [&str; 5] = ["Device::Cpu", "FLOAT_CPU", "DOUBLE_CPU", "INT64_C
 
 /// Where models and the engine read values of a tensor, on how many lines, and why: a card is waited for there.
 const READS_VALUES: &[(&str, usize, &str)] = &[
+    ("decode/src/beam/step.rs", 1, "probabilities of the next token, which are searched on the host"),
     ("engine/src/buckets.rs", 1, "rows of sparse gradients, which the processor makes"),
     ("engine/src/digest.rs", 1, "rows of sparse gradients"),
     (

@@ -55,7 +55,7 @@ pub struct TranslateArgs {
     /// When a search ends: the worst of all beams is as good as any can become, the best is, or as many have ended as there are beams.
     #[arg(long, value_enum, default_value_t = End::Worst)]
     finish: End,
-    /// Translations of each line, the best first, a line each; at most as many as there are beams.
+    /// Translations of each line, the best first, a line each behind the number of what they are of; at most as many as there are beams.
     #[arg(long, default_value_t = 1, value_parser = at_least_one)]
     n_best: usize,
     /// Put the score and ln P before each translation, separated by tabs.
@@ -122,9 +122,12 @@ impl TranslateArgs {
         })
     }
 
-    /// Lines for a translation.
-    fn text(&self, translation: &Translation) -> String {
+    /// The line of a translation of line `line`.
+    fn text(&self, line: u64, translation: &Translation) -> String {
         let mut fields = Vec::new();
+        if self.n_best > 1 {
+            fields.push(line.to_string());
+        }
         if self.scores {
             fields.push(format!("{:.4}\t{:.4}", translation.score, translation.log_prob));
         }
@@ -215,6 +218,11 @@ impl Job<'_> {
             Some(path) => {
                 let mut written = Vec::new();
                 let done = self.translate_to(text, lines, &mut written)?;
+                if (self.stop)() {
+                    self.out
+                        .line(&format!("stopped after {}; nothing was written", counted(done.lines, "line")));
+                    return Ok(done);
+                }
                 let written = String::from_utf8_lossy(&written);
                 write_whole(path, &written)?;
                 Ok(done)
@@ -250,7 +258,7 @@ impl Job<'_> {
             };
             match self.quiet && self.args.output.is_none() {
                 true => done.sentences.push(self.args.value(done.lines, &found)),
-                false => self.write(&found, to).map_err(|error| {
+                false => self.write(done.lines, &found, to).map_err(|error| {
                     Failure::new(IO_FAILED, format!("cannot write the translations: {error}"))
                 })?,
             }
@@ -280,11 +288,11 @@ impl Job<'_> {
     }
 
     /// A line for each translation; an empty one where there is none.
-    fn write(&self, found: &[Translation], to: &mut dyn Write) -> std::io::Result<()> {
+    fn write(&self, line: u64, found: &[Translation], to: &mut dyn Write) -> std::io::Result<()> {
         if found.is_empty() {
             writeln!(to)?;
         }
-        found.iter().try_for_each(|found| writeln!(to, "{}", self.args.text(found)))?;
+        found.iter().try_for_each(|found| writeln!(to, "{}", self.args.text(line, found)))?;
         to.flush()
     }
 }

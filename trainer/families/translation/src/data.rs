@@ -13,7 +13,7 @@ use segue_family::{Job, own};
 use segue_kernels::{Compute, TrainError};
 use segue_sentences::{BatchBudget, PairBatch, PairReader, PairSymbols, SentencePairs, TokenBatches};
 use segue_tokenizer::Tokenizer;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::evaluate::Validation;
 use super::keys::{DataConfig, TranslationConfig};
@@ -181,9 +181,7 @@ impl Family for Translation<'_> {
     }
 
     fn model_config(&self, _: &Translator) -> Value {
-        let mut config = json!(self.model);
-        config["model_type"] = json!("marian");
-        config
+        super::folder::hugging_face_config(self.model)
     }
 
     fn tokenizer(&self) -> Option<&Arc<Tokenizer>> {

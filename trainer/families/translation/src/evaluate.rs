@@ -50,7 +50,8 @@ impl Validation {
         if !corpus.info().splits.contains_key(&Split::Valid) {
             return Ok(None);
         }
-        let (data, eval) = (config.own.get::<DataConfig>(), config.own.get::<TranslationEvalConfig>().into_owned());
+        let (data, eval) =
+            (config.own.get::<DataConfig>(), config.own.get::<TranslationEvalConfig>().into_owned());
         let pairs = SentencePairs::open(corpus, Split::Valid)?;
         let groups = pairs.by_length(data.batch_tokens, data.batch_sentences);
         let first = (pairs.len() as u64).min(eval.translated) as u32;

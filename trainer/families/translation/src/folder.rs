@@ -6,6 +6,30 @@ use segue_engine::Begun;
 use segue_engine::checkpoint::{WEIGHTS, locate, read_tensors};
 use segue_kernels::{Parameters, TrainError};
 use segue_tokenizer::Tokenizer;
+use serde_json::{Value, json};
+
+use super::keys::TranslationConfig;
+
+/// `config.json` as `MarianMTModel` of Hugging Face's package reads it, which opens models with norms after sums and biases in attention: their weights have its
+/// names, and its positions are these.
+pub fn hugging_face_config(model: &TranslationConfig) -> Value {
+    let mut config = json!(model);
+    for (key, value) in [
+        ("model_type", json!("marian")),
+        ("architectures", json!(["MarianMTModel"])),
+        ("is_encoder_decoder", json!(true)),
+        ("share_encoder_decoder_embeddings", json!(true)),
+        ("tie_word_embeddings", json!(true)),
+        ("num_hidden_layers", json!(model.encoder_layers)),
+        ("decoder_vocab_size", json!(model.vocab_size)),
+        ("decoder_start_token_id", json!(model.pad_token_id)),
+        ("forced_eos_token_id", json!(null)),
+        ("bos_token_id", json!(null)),
+    ] {
+        config[key] = value;
+    }
+    config
+}
 
 /// Fills `parameters` with the weights of a run, a checkpoint or a model folder, whose tokenizer is `tokenizer`.
 pub fn begin(parameters: &Parameters, tokenizer: &Tokenizer, from: &Path) -> Result<Begun, TrainError> {

@@ -16,7 +16,7 @@ const MOST_LAYERS: usize = 1 << 10;
 const MOST_TOKENS: usize = 1 << 24;
 
 /// `model_type = "marian"`: a Transformer that translates (Vaswani et al. 2017). Keys are those of Marian models in Hugging Face's package, which
-/// opens the folders of models with norms after sums.
+/// opens the folders of models with norms after sums and biases in attention.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TranslationConfig {

@@ -37,7 +37,8 @@ impl SentenceTranslator {
         let config = self.model.config();
         let (length, most) = (ids.len() + 1, config.max_position_embeddings);
         if length > most {
-            let why = format!("it has {length} tokens, and the model reads {most}\nhint: divide it into sentences");
+            let why =
+                format!("it has {length} tokens, and the model reads {most}\nhint: divide it into sentences");
             return Err(DataError::Usage(why).into());
         }
         Ok(ids.into_iter().map(i64::from).chain([config.eos_token_id as i64]).collect())
