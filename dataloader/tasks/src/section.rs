@@ -158,9 +158,12 @@ impl OwnSection for TaskConfig {
     const NAME: &'static str = "task";
     const TITLE: &'static str = "data and answers";
 
-    fn idle(&self, _: &Config) -> Vec<Idle> {
+    fn idle(&self, config: &Config) -> Vec<Idle> {
         let why = "needs task.patience of at least 1";
         let mut idle = Idle::all(self.patience == 0, Self::NAME, &["min_delta"], &["task.patience"], why);
+        // The one at the end of a run ends nothing.
+        let (never, why) = (config.eval.every == 0, Idle::COUNTS_EVALUATIONS);
+        idle.extend(Idle::all(never, Self::NAME, &["patience"], &["eval.every"], why));
         let (keys, why) = (["adapter_alpha", "adapter_on"], "needs task.adapter_rank above 0");
         idle.extend(Idle::all(self.adapter_rank == 0, Self::NAME, &keys, &["task.adapter_rank"], why));
         idle
