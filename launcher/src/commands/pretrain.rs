@@ -13,7 +13,7 @@ use super::{Keys, at_least_one, check_set, dry_run, print_config};
 use crate::failure::{BAD_CONFIG, Failure, NO_INPUT, PREEMPTED};
 use crate::output::Output;
 use crate::recipes;
-use crate::training::{Place, Training, early_end};
+use crate::training::{Place, Training, early_end, end_of};
 
 /// Arguments of `segue pretrain`.
 #[derive(Args)]
@@ -147,14 +147,6 @@ fn key_of_a_task(config: &Config) -> Option<String> {
     keys.find(|(key, value)| defaults[*key] != **value).map(|(key, _)| key.clone())
 }
 
-/// What a run has come to, which may be more steps than are asked for now.
-fn end_of(step: u64, steps: u64) -> String {
-    match step > steps {
-        false => format!("step {step} of {steps} is done"),
-        true => format!("the run is at step {step}, past train.steps = {steps}: nothing was trained"),
-    }
-}
-
 fn summary(config: &Config, outcome: &Outcome, out: &Output) -> Value {
     if outcome.preempted {
         out.line(&format!(
@@ -165,11 +157,7 @@ fn summary(config: &Config, outcome: &Outcome, out: &Output) -> Value {
         if let Some(why) = early_end(outcome, "eval.patience", config.eval.min_delta) {
             out.line(&why);
         }
-        out.line(&format!(
-            "{}; all files are in {}",
-            end_of(outcome.step, config.train.steps),
-            config.run.dir
-        ));
+        out.line(&format!("{}; all files are in {}", end_of(outcome.step, &config.train), config.run.dir));
     }
     json!({
         "run": config.run.dir,
@@ -188,12 +176,6 @@ mod tests {
     use segue_data_error::DataError;
 
     use super::*;
-
-    #[test]
-    fn a_run_past_its_last_step_says_so() {
-        assert_eq!(end_of(200, 400), "step 200 of 400 is done");
-        assert_eq!(end_of(400, 200), "the run is at step 400, past train.steps = 200: nothing was trained");
-    }
 
     /// A run that trained from that path gets the key to change; a new run gets the command that builds a corpus.
     #[test]
