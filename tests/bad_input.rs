@@ -4,7 +4,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-use segue_tests::{ROOT, Workplace, alone, ended_with, fail, fail_reading, finish, mpirun, stderr, succeed};
+use segue_tests::{
+    ROOT, Workplace, alone, ended_with, fail, fail_reading, finish, mpirun, stderr, succeed, text,
+};
 use serde_json::{Value, json};
 
 /// A corpus that batch jobs name: it may be on the cluster.
@@ -34,6 +36,57 @@ fn missing_files_are_66() {
     ];
     fail(alone(&build), 66, &["no.txt"]);
     fail(alone(&["generate", "--model", &place.text("none"), "--prompt", "x"]), 66, &["none"]);
+}
+
+/// In the queue a slip would cost hours. Data that are not here may be on the cluster.
+#[test]
+fn a_fine_tuning_that_would_be_refused_is_not_queued() {
+    let place = Workplace::new();
+    let job = place.text("job.sh");
+    let batch = |more: &[&str]| {
+        let words = ["batch", "slurm", "--force", "--output", &job].map(String::from);
+        alone(&[words.to_vec(), place.finetune("run", more)].concat())
+    };
+    for (more, words) in [
+        (&["task.name=sst22"][..], &["unknown task `sst22`", "did you mean sst2?"][..]),
+        (&["task.freeze_layers=9"], &["task.freeze_layers", "the model has"]),
+        (&["task.class_weights=[1.0, 2.0, 3.0]"], &["task.class_weights", "has 2 labels"]),
+        (&["task.class_weights=balanced"], &["task.balance_classes=true does that"]),
+        (&["task.patience=3"], &["counts evaluations", "add eval.every=STEPS"]),
+        (&["load_best_model_at_end=true"], &["always keeps its best model"]),
+        (&["eval.patience=3"], &["task.patience"]),
+    ] {
+        let output = finish(batch(more));
+        let said = stderr(&output);
+        assert!(!output.status.success() && words.iter().all(|word| said.contains(word)), "{more:?}: {said}");
+        assert!(!place.path("job.sh").exists(), "{more:?}");
+    }
+    let output = finish(batch(&["task.data=nowhere"]));
+    assert!(
+        output.status.success() && stderr(&output).contains("nowhere is not there"),
+        "{}",
+        stderr(&output)
+    );
+}
+
+/// Its ids would mean other tokens: of as many, nothing else would tell.
+#[test]
+fn weights_of_another_tokenizer_are_no_beginning() {
+    let place = Workplace::new();
+    let kind = ["--preset", "documents", "--tokenizer-kind", "bpe", "--vocab-size"];
+    for (name, size) in [("pieces", "300"), ("others", "300"), ("more", "310")] {
+        place.build(name, &[&kind[..], &[size]].concat());
+        // The next is trained on a text with other pieces.
+        fs::write(place.path("train.txt"), text(60_000, 9).replace('e', "z")).unwrap();
+    }
+    let on = |name: &str| format!("data.corpus={}", place.text(name));
+    succeed(alone(&place.pretrain("first", &[&on("pieces"), "train.steps=1"])));
+    let from = format!("train.init_from={}", place.text("first"));
+    let begin = |run: &str, corpus: &str| alone(&place.pretrain(run, &[&on(corpus), &from, "train.steps=1"]));
+    let words = ["was trained with another tokenizer", "others", "hint: build the corpus with --tokenizer"];
+    fail(begin("second", "others"), 78, &words);
+    fail(begin("third", "more"), 78, &["another tokenizer (300 tokens", "more", "(310 tokens"]);
+    succeed(begin("fourth", "pieces"));
 }
 
 /// Whoever named it has no such file, whatever the system calls that.

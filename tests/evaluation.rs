@@ -232,6 +232,20 @@ fn the_loss_of_a_damaged_model_is_refused() {
     }
 }
 
+/// With the corpus and the settings of the run, as the run itself.
+#[test]
+fn an_average_is_evaluated_as_its_run_is() {
+    let place = Workplace::new();
+    let keys =
+        ["train.steps=3", "checkpoint.every=1", "checkpoint.keep=3", "eval.lanes=3", "eval.segment=16"];
+    succeed(alone(&place.pretrain("run", &keys)));
+    let (run, averaged) = (place.text("run"), place.text("averaged"));
+    succeed(alone(&["average", &run, "--last", "2", "--output", &averaged]));
+    let cut = |model: &str| succeed(alone(&["eval", "--json", "--model", model]))["cut"].clone();
+    assert_eq!(cut(&averaged), cut(&run));
+    assert_eq!(cut(&run)["lanes"], 3);
+}
+
 #[test]
 fn what_no_split_can_give_is_refused() {
     let place = trained();

@@ -443,8 +443,11 @@ fn pre_training_keeps_its_best_model_and_ends_when_nothing_better_comes() {
     let (best, step) = (result["best_step"].as_u64().unwrap(), result["step"].as_u64().unwrap());
     assert!(step == best + 6 && step < 200, "{result}");
     let said = stderr(&output);
-    assert!(said.contains(&format!("stopped early after step {step}: 3 evaluations in a row")), "{said}");
-    assert!(said.contains(&format!("at step {best}): eval.patience = 3")), "{said}");
+    assert!(
+        said.contains(&format!("stopped early after step {step}: no improvement in 3 evaluations")),
+        "{said}"
+    );
+    assert!(said.contains(&format!("at step {best} (eval.patience = 3)")), "{said}");
     let rows = rows(&place, "run");
     let found = rows.iter().filter(|row| row["kind"] == "eval").filter_map(|row| row["ppl"].as_f64());
     let least = found.fold(f64::INFINITY, f64::min);

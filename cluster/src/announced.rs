@@ -7,6 +7,7 @@
 //! `mpiexec`. So where the launcher's own variables are there and MPI agrees with them, those of the step do not count.
 
 use crate::ClusterError;
+use crate::error::WITHOUT_TORCH;
 use crate::variables::{Launcher, Variables};
 
 /// MPI launchers by the variables that they set, a rank and the number of ranks: Open MPI's `mpirun`; PMI, which MPICH's and Intel MPI's
@@ -33,7 +34,6 @@ const SLURM_RANK: &str = "SLURM_PROCID";
 const SLURM_SIZE: &str = "SLURM_STEP_NUM_TASKS";
 
 const WITHOUT_MPI: &str = "start the job with mpirun";
-const WITHOUT_TORCH: &str = "start the job with mpirun instead of torchrun";
 const WITH_PMIX: &str = "start the job with mpirun, or with srun --mpi=pmix";
 
 /// A rank and, where there is one, the number of ranks, with the names of the variables that hold them.
@@ -329,9 +329,14 @@ mod tests {
             let message = refusal(variables);
             assert!(!message.contains("unset"), "{variables}: {message}");
         }
-        for variables in ["PMI_RANK=0", "WORLD_SIZE=2", "PMI_RANK=0 PMI_SIZE=2", "RANK=0 WORLD_SIZE=2"] {
+        for variables in ["PMI_RANK=0", "WORLD_SIZE=2", "PMI_RANK=0 PMI_SIZE=2"] {
             let message = refusal(variables);
             assert!(message.contains("only for a job of one process"), "{variables}: {message}");
+        }
+        // torchrun shows what each of its ranks says.
+        for variables in ["RANK=0 WORLD_SIZE=2", "RANK=1 WORLD_SIZE=2"] {
+            let message = refusal(variables);
+            assert!(message.ends_with(WITHOUT_TORCH), "{variables}: {message}");
         }
     }
 

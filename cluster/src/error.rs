@@ -173,6 +173,15 @@ pub enum ClusterError {
         from: crate::launch::hosts::Source,
     },
 
+    /// The program that starts ranks elsewhere does not reach a host.
+    #[error("ssh does not reach {name}: {said}")]
+    Unreached {
+        /// The name of the host.
+        name: String,
+        /// What ssh says.
+        said: String,
+    },
+
     /// Ranks have no way to reach their supervisor.
     #[error("cannot listen for the ranks of the job: {source}")]
     Supervisor {
@@ -218,7 +227,8 @@ impl ClusterError {
             Self::Start { .. }
             | Self::Supervisor { .. }
             | Self::Refused { .. }
-            | Self::UnknownHost { .. } => exit_code::UNAVAILABLE,
+            | Self::UnknownHost { .. }
+            | Self::Unreached { .. } => exit_code::UNAVAILABLE,
         }
     }
 
@@ -234,6 +244,8 @@ impl ClusterError {
             Self::Contradiction { .. } => Some(
                 "pass on the whole environment of the launcher that started this job, and no other's".into(),
             ),
+            // One text for all ranks: torchrun shows what each of them says.
+            Self::NoMpi { advice, .. } if *advice == WITHOUT_TORCH => Some((*advice).to_owned()),
             Self::NoMpi { advice, found } => Some(or_unset(advice, announced_rank(found), "these variables")),
             Self::MpiDisagrees { library, found, .. } => {
                 let advice = format!("start the job with the mpirun of {library}, which this program uses");
@@ -245,13 +257,15 @@ impl ClusterError {
                 Some(NAME_HOSTS.to_owned())
             }
             Self::HostFile { .. } | Self::Template { .. } | Self::Refused { .. } => None,
-            Self::Start { program, .. } => Some(format!(
-                "install what {program} belongs to (Debian: openmpi-bin, slurm-client), or put it into PATH"
-            )),
+            Self::Start { program, .. } => {
+                let package = package_of(program).map_or(String::new(), |name| format!(" (Debian: {name})"));
+                Some(format!("install what {program} belongs to{package}, or put it into PATH"))
+            }
             Self::UnknownHost { .. } => Some(
                 "correct the name; where another program than ssh starts ranks there, say how this host is reached: --listen ADDRESS"
                     .to_owned(),
             ),
+            Self::Unreached { name, .. } => Some(format!("try `ssh {name} true`")),
             Self::Supervisor { .. } => {
                 Some("name an address of this host that the others reach: --listen ADDRESS".to_owned())
             }
@@ -260,7 +274,18 @@ impl ClusterError {
     }
 }
 
+/// What to do where ranks were started by torchrun, which MPI does not know.
+pub(crate) const WITHOUT_TORCH: &str = "start the job with `segue launch -n N` or mpirun instead of torchrun; for one process set neither RANK nor WORLD_SIZE";
 pub(crate) const NAME_HOSTS: &str = "name each host with the number of its ranks, such as node1:4";
+
+/// The package of Debian that has a program which starts ranks, or jobs.
+fn package_of(program: &str) -> Option<&'static str> {
+    match program.rsplit('/').next()? {
+        "mpirun" | "mpiexec" => Some("openmpi-bin"),
+        "srun" | "sbatch" => Some("slurm-client"),
+        _ => None,
+    }
+}
 
 /// `advice`; for rank 0, which may be the only process of its job, to unset the variables too. Ranks share one job script, so what a higher rank unset would go for all.
 fn or_unset(advice: &str, rank: usize, what: &str) -> String {

@@ -192,7 +192,7 @@ impl Config {
         let why = "needs average.variant = \"extended\"";
         idle.extend(Idle::all(!stagnates, "average", &["stagnation"], &["average.variant"], why));
         // The one at the end of a run decides nothing.
-        let (never, why) = (self.eval.every == 0, "counts evaluations; needs eval.every of at least 1");
+        let (never, why) = (self.eval.every == 0, Idle::COUNTS_EVALUATIONS);
         idle.extend(Idle::all(never, "average", &["patience"], &["eval.every"], why));
         let never = never && self.task.name.is_empty();
         idle.extend(Idle::all(never, "eval", &["patience"], &["eval.every", "task.name"], why));

@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-use crate::{advice, exit_code, foreign};
+use crate::{advice, exit_code, foreign, shipped};
 
 /// What can be wrong with a configuration. The message says where and what to do.
 #[derive(Debug, Error)]
@@ -32,6 +32,8 @@ pub enum ConfigError {
         origin: String,
         /// The known key with the most similar name.
         nearest: Option<String>,
+        /// Whether it is meant for fine-tuning.
+        tunes: bool,
     },
     /// A value of the wrong type.
     #[error("`{key}` in {origin} has a wrong value: {}", advice::fact(.message))]
@@ -107,20 +109,19 @@ impl ConfigError {
     /// What the user can do about it, where that is known: a sentence for a line of its own.
     pub fn hint(&self) -> Option<String> {
         match self {
-            // What is called by one word is meant for a recipe that came with the program.
-            ConfigError::Missing { path, .. }
-                if path.components().count() == 1 && path.extension().is_none() =>
-            {
-                Some("name a file; `segue recipes` lists the recipes that come with the program".into())
-            }
-            ConfigError::Missing { .. } => None,
+            ConfigError::Missing { path, .. } => shipped::hint(path).or_else(|| {
+                // What is called by one word is meant for a recipe that came with the program.
+                let is_name = path.components().count() == 1 && path.extension().is_none();
+                let told = "name a file; `segue recipes` lists the recipes that come with the program";
+                is_name.then(|| told.into())
+            }),
             ConfigError::Syntax { message, .. }
             | ConfigError::WrongType { message, .. }
             | ConfigError::Model { message, .. } => advice::hint(message),
-            ConfigError::UnknownKey { key, nearest, .. }
-                if foreign::note_on(key).is_some() && !is_slip(key, nearest.as_deref()) =>
+            ConfigError::UnknownKey { key, nearest, tunes, .. }
+                if foreign::note_on(key, *tunes).is_some() && !is_slip(key, nearest.as_deref()) =>
             {
-                foreign::note_on(key).map(String::from)
+                foreign::note_on(key, *tunes).map(String::from)
             }
             ConfigError::UnknownKey { nearest: Some(key), .. } => Some(format!("did you mean `{key}`?")),
             ConfigError::UnknownKey { nearest: None, .. } => {

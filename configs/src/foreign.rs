@@ -29,6 +29,7 @@ pub const NAMES: &[(&str, &str)] = &[
     ("per_gpu_train_batch_size", "train.micro_batch"),
     ("micro_batch_size", "train.micro_batch"),
     ("per_device_eval_batch_size", "eval.group"),
+    ("per_gpu_eval_batch_size", "eval.group"),
     ("eval_batch_size", "eval.lanes"),
     ("warmup_steps", "schedule.warmup"),
     ("warmup_step", "schedule.warmup"),
@@ -130,8 +131,12 @@ pub const NOTES: &[(&str, &str)] = &[
         "max_sentences",
         "train.lanes is the batch of all ranks: that number times the GPUs and --update-freq; train.micro_batch is what one takes at a time",
     ),
-    ("validate_interval", "set eval.every, in steps"),
-    ("save_interval", "set checkpoint.every, in steps"),
+    ("validate_interval", EVALUATIONS),
+    ("eval_strategy", EVALUATIONS),
+    ("evaluation_strategy", EVALUATIONS),
+    ("save_interval", CHECKPOINTS),
+    ("save_strategy", CHECKPOINTS),
+    ("logging_strategy", "set log.every, in steps"),
     ("finetune_from_model", "train.init_from=FOLDER in pre-training, --model FOLDER in fine-tuning"),
     ("dataloader_num_workers", READING),
     ("num_workers", READING),
@@ -151,20 +156,80 @@ const MODEL: &str =
 const FLOOR: &str = "set schedule.floor, a fraction of optim.lr";
 const READING: &str = "leave it out: a thread of each rank reads ahead";
 
-/// What there is in the place of a setting of other programs, by its name, with dashes or without.
-pub fn note_on(name: &str) -> Option<&'static str> {
-    found(NOTES, name)
+const EVALUATIONS: &str = "set eval.every, in steps";
+const CHECKPOINTS: &str = "set checkpoint.every, in steps";
+
+/// Names that have a key of their own in fine-tuning.
+const KEYS_OF_TUNING: &[(&str, &str)] = &[
+    ("early_stopping_patience", "task.patience"),
+    ("early_stopping_threshold", "task.min_delta"),
+    ("patience", "task.patience"),
+];
+
+/// Names that have a key in pre-training and none in fine-tuning, and what there is in its place.
+const NOTES_ON_TUNING: &[(&str, &str)] = &[
+    ("per_device_eval_batch_size", SCORED),
+    ("per_gpu_eval_batch_size", SCORED),
+    ("eval_batch_size", SCORED),
+    ("load_best_model_at_end", ALWAYS_BEST),
+    ("keep_best_checkpoints", ALWAYS_BEST),
+    ("data", TASK_FILES),
+    ("dataset", TASK_FILES),
+    ("dataset_name", TASK_FILES),
+    ("dataset_path", TASK_FILES),
+];
+
+const SCORED: &str =
+    "leave it out: fine-tuning has no such key, and scores train.micro_batch examples at a time";
+const ALWAYS_BEST: &str = "leave it out: fine-tuning always keeps its best model, in RUN/best";
+const TASK_FILES: &str = "here it is --data FOLDER, with the files of the task that --task names";
+
+/// What pre-training says of keys of fine-tuning that other programs have too; of any other, [`OF_TUNING`].
+const NOTES_ON_PRETRAINING: &[(&str, &str)] = &[
+    (
+        "task.epochs",
+        "pre-training counts steps: set train.steps; a pass over a corpus is its training tokens / (train.lanes × train.segment)",
+    ),
+    ("task.warmup_share", "pre-training counts steps: set schedule.warmup"),
+];
+
+const OF_TUNING: &str = "it belongs to fine-tuning, and `segue pretrain` has nothing like it: leave it out";
+
+/// Values of other programs for keys of here, and what there is in their place.
+const VALUES: &[(&str, &str, &str)] =
+    &[("task.class_weights", "balanced", "task.balance_classes=true does that")];
+
+/// What there is in the place of a setting of other programs, by its name, with dashes or without. `tunes`: whether it is one of fine-tuning.
+pub fn note_on(name: &str, tunes: bool) -> Option<&'static str> {
+    let of_tuning = || found(NAMES, name).filter(|key| key.starts_with("task."));
+    let own = match tunes {
+        true => found(NOTES_ON_TUNING, name),
+        false => of_tuning().map(|key| found_key(NOTES_ON_PRETRAINING, key).unwrap_or(OF_TUNING)),
+    };
+    own.or_else(|| found(NOTES, name))
+}
+
+/// What there is in the place of a value of other programs.
+pub fn note_on_value(key: &str, value: &str) -> Option<&'static str> {
+    VALUES.iter().find(|(own, foreign, _)| *own == key && *foreign == value).map(|(.., told)| *told)
 }
 
 fn found(list: &[(&str, &'static str)], name: &str) -> Option<&'static str> {
     let name = name.trim_start_matches('-').replace('-', "_");
-    let last = name.rsplit('.').next().unwrap_or(&name);
-    list.iter().find(|(foreign, _)| *foreign == last).map(|(_, told)| *told)
+    found_key(list, name.rsplit('.').next().unwrap_or(&name))
 }
 
-/// The key of a setting by a name of its that other programs have, with dashes or without, and with its value where the name says that.
-pub fn key_of(name: &str) -> Option<&'static str> {
-    found(NAMES, name)
+fn found_key(list: &[(&str, &'static str)], key: &str) -> Option<&'static str> {
+    list.iter().find(|(own, _)| *own == key).map(|(_, told)| *told)
+}
+
+/// The key of a setting by a name of its that other programs have, with dashes or without, and with its value where the name says that. `tunes`: whether
+/// it is one of fine-tuning.
+pub fn key_of(name: &str, tunes: bool) -> Option<&'static str> {
+    if note_on(name, tunes).is_some() {
+        return None;
+    }
+    found(KEYS_OF_TUNING, name).filter(|_| tunes).or_else(|| found(NAMES, name))
 }
 
 #[cfg(test)]
@@ -175,11 +240,48 @@ mod tests {
     #[test]
     fn a_name_is_known_with_dashes_too() {
         for (name, key) in NAMES {
-            assert_eq!(key_of(&format!("--{}", name.replace('_', "-"))), Some(*key));
+            let with_dashes = format!("--{}", name.replace('_', "-"));
+            // In one of the two there is such a key.
+            assert!([true, false].iter().any(|tunes| key_of(&with_dashes, *tunes) == Some(*key)), "{name}");
+            for tunes in [true, false] {
+                // Of a name there is one thing to say.
+                assert_ne!(key_of(name, tunes).is_some(), note_on(name, tunes).is_some(), "{name}");
+            }
         }
-        assert_eq!(key_of("train.lanes"), None);
-        // Of a name there is one thing to say.
-        assert!(NOTES.iter().all(|(name, _)| key_of(name).is_none() && note_on(name).is_some()));
+        assert_eq!(key_of("train.lanes", false), None);
+        for (name, _) in NOTES {
+            assert!([true, false].iter().all(|tunes| note_on(name, *tunes).is_some()), "{name}");
+            assert!(NAMES.iter().all(|(other, _)| name != other), "{name}");
+        }
+        for (name, _) in KEYS_OF_TUNING.iter().chain(NOTES_ON_TUNING) {
+            assert!(NAMES.iter().any(|(other, _)| name == other), "{name}");
+        }
+    }
+
+    /// Fine-tuning and pre-training have different keys for some of them.
+    #[test]
+    fn a_name_is_told_the_key_of_the_command_that_it_is_given_to() {
+        let hint = |keys: &[&str]| {
+            let keys: Vec<String> = keys.iter().map(|key| key.to_string()).collect();
+            MODELS.load(None, &keys).unwrap_err().hint().unwrap_or_default()
+        };
+        let tuning = |key: &str| hint(&["task.name=sst2", key]);
+        assert_eq!(tuning("eval_strategy=epoch"), "set eval.every, in steps");
+        assert_eq!(tuning("per_device_eval_batch_size=8"), SCORED);
+        assert_eq!(tuning("load_best_model_at_end=true"), ALWAYS_BEST);
+        assert_eq!(tuning("dataset_name=glue"), TASK_FILES);
+        assert!(hint(&["num_train_epochs=3"]).contains("set train.steps"));
+        assert!(hint(&["max_epoch=3"]).contains("set train.steps"));
+        assert!(hint(&["warmup_ratio=0.1"]).contains("set schedule.warmup"));
+        assert_eq!(hint(&["label_smoothing_factor=0.1"]), OF_TUNING);
+        assert_eq!(hint(&["early_stopping_patience=3"]), "did you mean `eval.patience`?");
+        assert_eq!(key_of("early_stopping_patience", true), Some("task.patience"));
+    }
+
+    #[test]
+    fn values_of_other_programs_are_told_what_there_is() {
+        assert!(note_on_value("task.class_weights", "balanced").is_some());
+        assert_eq!(note_on_value("task.class_weights", "1"), None);
     }
 
     #[test]
@@ -192,7 +294,7 @@ mod tests {
         assert_eq!(slip.hint().unwrap(), "did you mean `train.device`?");
         for given in ["gradient_accumulation_steps=4", "train.report_to=wandb", "task.num_workers=8"] {
             let error = MODELS.load(None, &[given.into()]).unwrap_err();
-            assert_eq!(error.hint().as_deref(), note_on(given.split('=').next().unwrap()), "{given}");
+            assert_eq!(error.hint().as_deref(), note_on(given.split('=').next().unwrap(), false), "{given}");
         }
     }
 }

@@ -18,6 +18,10 @@ pub struct Idle {
 }
 
 impl Idle {
+    /// What a key that counts evaluations lacks where a run makes none on its way.
+    pub const COUNTS_EVALUATIONS: &'static str =
+        "counts evaluations; needs eval.every of at least 1\nhint: add eval.every=STEPS";
+
     /// The key `key` of a section, whose effect hangs on the keys `by`. `why` says what it lacks.
     pub fn new(key: &str, by: &[&str], why: &'static str) -> Self {
         Self { key: key.into(), by: by.iter().map(|key| key.to_string()).collect(), why }

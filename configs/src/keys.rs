@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use crate::{ConfigError, foreign};
 
-/// Names this similar (Jaro-Winkler, 0 to 1) are worth suggesting.
+/// Keys this similar (Jaro-Winkler, 0 to 1) are worth suggesting.
 const SIMILAR: f64 = 0.8;
 
 /// The key as a JSON pointer.
@@ -52,11 +52,11 @@ pub(crate) fn flatten(value: &Value) -> Vec<(String, Value)> {
     out
 }
 
-/// The known key that is most like one that is not known, where one is like it.
-pub(crate) fn nearest(key: &str, known: &[String]) -> Option<String> {
-    // A family may have no such setting, and of passes fine-tuning alone.
+/// The known key that is most like one that is not known, where one is like it. `tunes`: whether it is a setting of fine-tuning.
+pub(crate) fn nearest(key: &str, known: &[String], tunes: bool) -> Option<String> {
+    // A family may have no such setting.
     let is_here = |found: &&str| known.iter().any(|key| found.split('=').next() == Some(key));
-    if let Some(key) = foreign::key_of(key).filter(is_here) {
+    if let Some(key) = foreign::key_of(key, tunes).filter(is_here) {
         return Some(key.into());
     }
     let score = |candidate: &String| {

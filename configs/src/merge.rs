@@ -11,9 +11,10 @@ use serde_json::{Map, Value};
 use crate::config::Networks;
 use crate::keys::{flatten, nearest, pointer, text_of};
 use crate::model::{Models, WrongValue};
+use crate::names::listed;
 use crate::own::OwnSections;
 use crate::{Config, ConfigError, OptimConfig, ScheduleConfig};
-use crate::{range, toml_text};
+use crate::{foreign, range, toml_text};
 
 /// Origin of a value that nobody set.
 const DEFAULT: &str = "default";
@@ -295,9 +296,10 @@ impl Layers {
                     known.into_iter().filter(|key| tunes || !key.starts_with("task.")).collect();
                 let of_others = || self.defaults.models().own_keys().collect::<Vec<_>>();
                 return Err(ConfigError::UnknownKey {
-                    nearest: nearest(&key, &known).or_else(|| nearest(&key, &of_others())),
+                    nearest: nearest(&key, &known, tunes).or_else(|| nearest(&key, &of_others(), tunes)),
                     key,
                     origin: origin.into(),
+                    tunes,
                 });
             }
             let is_text =
@@ -390,7 +392,21 @@ impl Layers {
         // A wrong list element is named `key[2]`; its origin is the key's.
         let whole = key.split('[').next().unwrap_or(&key);
         let origin = self.origins.get(whole).cloned().unwrap_or_else(|| DEFAULT.into());
-        ConfigError::WrongType { key, origin, message: in_words(&error.inner().to_string()) }
+        let message = in_words(&error.inner().to_string());
+        let message = match self.written_as_list(&key) {
+            Some(hint) => format!("{message}\nhint: {hint}"),
+            None => message,
+        };
+        ConfigError::WrongType { key, origin, message }
+    }
+
+    /// How the value of a key of a list is written that is given as something else.
+    fn written_as_list(&self, key: &str) -> Option<String> {
+        let default = self.defaults.to_json();
+        default.pointer(&pointer(key))?.as_array()?;
+        let given = text_of(self.merged.pointer(&pointer(key)).filter(|given| !given.is_array())?);
+        let other = foreign::note_on_value(key, &given).map(String::from);
+        other.or_else(|| Some(format!("write a list, in quotes for the shell: {key}='{}'", listed(&given))))
     }
 }
 
@@ -419,6 +435,7 @@ fn in_words(message: &str) -> String {
         "f64" | "f32" => "a number",
         "a boolean" => "true or false",
         "a string" => "a text",
+        "a sequence" => "a list",
         other => other,
     };
     format!("{found}expected {expected}")
@@ -560,6 +577,23 @@ mod tests {
         ] {
             let error = MODELS.load(None, &[value.into()]).unwrap_err().to_string();
             assert!(error.ends_with(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_list_without_brackets_is_told_how_it_is_written() {
+        for (given, written) in [
+            ("model.cutoffs=3,5", "model.cutoffs='[3, 5]'"),
+            ("model.cutoffs=3", "model.cutoffs='[3]'"),
+            ("optim.no_decay=bias,norm", "optim.no_decay='[\"bias\",\"norm\"]'"),
+            ("optim.no_decay=[bias]", "optim.no_decay='[\"bias\"]'"),
+        ] {
+            let error = fails(&[given]);
+            assert!(
+                error.contains("expected a list\nhint: write a list, in quotes for the shell: "),
+                "{error}"
+            );
+            assert!(error.ends_with(written), "{error}");
         }
     }
 

@@ -60,7 +60,7 @@ impl Config {
     pub(crate) fn idle_of_families(&self) -> Vec<Idle> {
         let why = match self.task.name.is_empty() {
             true => NOT_READ,
-            false => "needs an empty task.name: `segue finetune` does not read it",
+            false => "belongs to pre-training: `segue finetune` does not read it",
         };
         let unread = |key: &String| !self.reads(key) && !self.waits_for_a_task(key) && key != "task.name";
         let keys = self.keys().into_iter().filter(unread);

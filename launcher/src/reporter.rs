@@ -330,9 +330,12 @@ fn describe_start(started: &Started, out: &Output) {
         true => format!("at step {}, past train.steps = {}", started.step, started.steps),
         false => format!("from step {} to {}", started.step, started.steps),
     };
+    let parameters = match started.held {
+        0 => format!("{} parameters", started.parameters),
+        held => format!("{} trained of {} parameters", started.parameters, started.parameters + held),
+    };
     out.line(&format!(
-        "{} parameters, {per_step} {step_of} a step{groups}, {}, {way}",
-        started.parameters,
+        "{parameters}, {per_step} {step_of} a step{groups}, {}, {way}",
         counted(started.world_size, "rank"),
     ));
 }

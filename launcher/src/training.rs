@@ -33,25 +33,36 @@ pub fn check_run_dir(dir: &Path) -> Result<(), Failure> {
 
 /// Why a run ended before its last step, in words. `patience`: the key of its patience; `min_delta`: how much better an evaluation had to be.
 pub fn early_end(outcome: &Outcome, patience: &str, min_delta: f64) -> Option<String> {
-    let step = outcome.step;
     let why = match outcome.stopped_early? {
         EarlyEnd::Patience(count) => {
-            let best =
-                outcome.best.map_or(String::new(), |(step, value)| format!(" ({value:.4} at step {step})"));
-            let evaluations = counted(count, "evaluation");
-            match min_delta > 0.0 {
-                false => {
-                    format!("{evaluations} in a row were no better than the best{best}: {patience} = {count}")
-                }
-                true => format!(
-                    "{evaluations} in a row were not better by more than {min_delta}, the best{best} among them or not: {patience} = {count}"
-                ),
-            }
+            let least = if min_delta > 0.0 { format!(" above {min_delta}") } else { String::new() };
+            let best = outcome
+                .best
+                .map_or(String::new(), |(step, value)| format!("; the best was {value:.4} at step {step}"));
+            format!("no improvement{least} in {}{best} ({patience} = {count})", counted(count, "evaluation"))
         }
         EarlyEnd::Stages => "the last stage of average.fine_tuning is over".into(),
         EarlyEnd::TimeLimit => "train.time_limit is over".into(),
     };
-    Some(format!("stopped early after step {step}: {why}"))
+    Some(format!("stopped early after step {}: {why}", outcome.step))
+}
+
+/// What a run has come to: all its steps, those up to `train.stop_at`, or more than are asked for now.
+pub fn end_of(step: u64, train: &TrainConfig) -> String {
+    let (steps, stop_at) = (train.steps, train.stop_at);
+    let stops = stop_at > 0 && stop_at < steps;
+    match step {
+        _ if step > steps => {
+            format!("the run is at step {step}, past train.steps = {steps}: nothing was trained")
+        }
+        _ if stops && step == stop_at => format!(
+            "stopped at train.stop_at = {stop_at} of {steps} steps; the same command without it goes on"
+        ),
+        _ if stops && step > stop_at && step < steps => {
+            format!("the run is at step {step}, past train.stop_at = {stop_at}: nothing was trained")
+        }
+        _ => format!("step {step} of {steps} is done"),
+    }
 }
 
 /// Where this rank computes, and beside whom.
@@ -173,6 +184,39 @@ fn tell_missing_kernels(told: &mut BTreeSet<String>, reporter: &mut Reporter) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_run_past_its_last_step_says_so() {
+        let of = |step, steps, stop_at| end_of(step, &TrainConfig { steps, stop_at, ..Default::default() });
+        assert_eq!(of(200, 400, 0), "step 200 of 400 is done");
+        assert_eq!(of(400, 200, 0), "the run is at step 400, past train.steps = 200: nothing was trained");
+        let stopped = "stopped at train.stop_at = 400 of 2000 steps; the same command without it goes on";
+        assert_eq!(of(400, 2000, 400), stopped);
+        let past = "the run is at step 400, past train.stop_at = 200: nothing was trained";
+        assert_eq!(of(400, 2000, 200), past);
+        assert_eq!(of(2000, 2000, 2000), "step 2000 of 2000 is done");
+        assert_eq!(of(120, 2000, 400), "step 120 of 2000 is done");
+    }
+
+    #[test]
+    fn an_early_end_is_told_with_the_best_evaluation() {
+        let outcome = |why, best| Outcome {
+            step: 120,
+            loss: None,
+            evaluation: None,
+            best,
+            preempted: false,
+            stopped_early: Some(why),
+        };
+        let told = early_end(&outcome(EarlyEnd::Patience(2), Some((60, 5.8275))), "eval.patience", 5.0);
+        let best = "the best was 5.8275 at step 60 (eval.patience = 2)";
+        assert_eq!(
+            told.unwrap(),
+            format!("stopped early after step 120: no improvement above 5 in 2 evaluations; {best}")
+        );
+        let told = early_end(&outcome(EarlyEnd::Patience(1), None), "task.patience", 0.0).unwrap();
+        assert!(told.ends_with("no improvement in 1 evaluation (task.patience = 1)"), "{told}");
+    }
 
     #[test]
     fn ranks_that_are_far_from_their_neighbours_in_the_tree_are_told_of() {

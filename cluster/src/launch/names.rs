@@ -23,6 +23,23 @@ pub fn check_names(hosts: &[Host], from: &Source) -> Result<(), ClusterError> {
     Ok(())
 }
 
+/// Beginning of what ssh says of a host that it does not reach: `ssh: connect to host HOST port PORT: WHY`.
+const NO_CONNECTION: &str = "ssh: connect to host ";
+
+/// The host that ssh did not reach, and why, by what a starter said on its stderr. Who is known to the job by another name is called as `hosts` calls it.
+pub fn unreached<'a>(lines: impl IntoIterator<Item = &'a str>, hosts: &[Host]) -> Option<(String, String)> {
+    let parts = |line: &'a str| {
+        let (_, rest) = line.split_once(NO_CONNECTION)?;
+        let (host, rest) = rest.split_once(" port ")?;
+        let (_, why) = rest.split_once(": ")?;
+        Some((host, why.trim_end()))
+    };
+    let (host, why) = lines.into_iter().find_map(parts)?;
+    let bare = |name: &'_ str| name.rsplit('@').next().unwrap_or(name).to_string();
+    let known = hosts.iter().find(|known| bare(&known.name) == host);
+    Some((known.map_or(host, |known| &known.name).to_string(), why.to_string()))
+}
+
 /// What ssh, which starts ranks elsewhere, would do to reach a host: a setting a line. Empty where there is no such program.
 fn settings_of_ssh(name: &str) -> String {
     let output =
@@ -48,6 +65,18 @@ mod tests {
         assert!(is_alias("gpu1", "user me\nhostname 10.0.0.7\nport 22\n"));
         assert!(is_alias("gpu1", "hostname gpu1\nproxyjump login\n"));
         assert!(!is_alias("GPU1", "user me\nhostname gpu1\nproxycommand none\n") && !is_alias("gpu1", ""));
+    }
+
+    #[test]
+    fn a_host_that_ssh_does_not_reach_is_found_in_what_it_says() {
+        let hosts = ["me@n2", "n3"].map(|name| Host { name: name.into(), slots: 1 });
+        let told = |line: &str| unreached(["-----", line, "a word"], &hosts);
+        let found = |host: &str, why: &str| Some((host.to_string(), why.to_string()));
+        let refused = "ssh: connect to host n2 port 22: Connection refused\r";
+        assert_eq!(told(refused), found("me@n2", "Connection refused"));
+        let late = "ssh: connect to host 10.0.0.7 port 2222: Connection timed out";
+        assert_eq!(told(late), found("10.0.0.7", "Connection timed out"));
+        assert_eq!(told("segue: error: cannot connect"), None);
     }
 
     /// No name has an empty label: no server is asked for it.

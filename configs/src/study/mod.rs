@@ -18,7 +18,7 @@ use crate::range::{self, Range, schema_of};
 use crate::recipe_reader::RecipeReader;
 use crate::section::Section;
 use crate::tables::sections_of;
-use crate::{Config, ConfigError, toml_text};
+use crate::{Config, ConfigError, shipped, toml_text};
 
 pub use space::{Condition, Parameter, Scale, Space};
 
@@ -39,7 +39,7 @@ pub enum SearchKind {
 struct StudyFile {
     /// Title of table and charts.
     name: String,
-    /// Recipe under all trials; a relative path counts from the file's folder.
+    /// Recipe under all trials: a file, whose relative path counts from the folder of this one, or the name of one that comes with the program.
     recipe: PathBuf,
     /// Folder of runs, journal and report.
     #[serde(default = "default_output")]
@@ -171,12 +171,13 @@ pub struct Study {
 }
 
 impl Study {
-    /// Reads a study. `overrides` apply to every trial. A relative recipe is looked for beside the file.
+    /// Reads a study. `overrides` apply to every trial. A relative recipe is looked for beside the file, and then among those that
+    /// come with the program.
     pub fn load(models: &'static Models, path: &Path, overrides: &[String]) -> Result<Self, ConfigError> {
         let text = toml_text::read_text(path)?;
         let wrong = |message: String| ConfigError::Syntax { origin: path.display().to_string(), message };
         let mut file: StudyFile = toml_text::parse(&text, &path.display().to_string())?;
-        file.recipe = path.parent().unwrap_or(Path::new(".")).join(&file.recipe);
+        file.recipe = shipped::find_beside(&file.recipe, path.parent().unwrap_or(Path::new(".")));
         file.check(models, overrides, &wrong)
     }
 

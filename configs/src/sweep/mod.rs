@@ -19,7 +19,7 @@ use crate::recipe_reader::RecipeReader;
 use crate::section::Section;
 use crate::tables::sections_of;
 use crate::unique::check_unique;
-use crate::{Config, ConfigError, advice, toml_text};
+use crate::{Config, ConfigError, advice, shipped, toml_text};
 
 pub use evaluate::{Evaluate, EvaluatedBy, Evaluation, Lengths, OF_PASSES, Protocol, Protocols, Unit};
 
@@ -42,7 +42,7 @@ const JOINT: &str = " · ";
 struct SweepFile {
     /// Title of table and chart.
     name: String,
-    /// Recipe under all cells; a relative path counts from the file's folder.
+    /// Recipe under all cells: a file, whose relative path counts from the folder of this one, or the name of one that comes with the program.
     recipe: PathBuf,
     /// Folder of runs and results.
     #[serde(default = "default_output")]
@@ -256,12 +256,12 @@ pub struct Sweep {
 
 impl Sweep {
     /// Reads a sweep and expands it. `overrides` apply to every cell, last. A relative recipe is
-    /// looked for beside the file.
+    /// looked for beside the file, and then among those that come with the program.
     pub fn load(models: &'static Models, path: &Path, overrides: &[String]) -> Result<Self, ConfigError> {
         let text = toml_text::read_text(path)?;
         let wrong = |message: String| ConfigError::Syntax { origin: path.display().to_string(), message };
         let mut file: SweepFile = toml_text::parse(&text, &path.display().to_string())?;
-        file.recipe = path.parent().unwrap_or(Path::new(".")).join(&file.recipe);
+        file.recipe = shipped::find_beside(&file.recipe, path.parent().unwrap_or(Path::new(".")));
         file.expand(models, overrides, &wrong)
     }
 

@@ -1,4 +1,5 @@
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use segue_configs::counted;
 use segue_data_error::DataError;
@@ -154,10 +155,14 @@ impl Columns {
                     table.bad(1, why)
                 })
             };
+            let label = self.label.and_then(|place| find(place).ok());
+            if let (Some(own), None) = (self.label, label) {
+                refuse_other_label((like, names), &names[own], table)?;
+            }
             return Ok(Columns {
                 text: self.text.iter().map(|place| find(*place)).collect::<Result<_, _>>()?,
                 second: self.second.map(find).transpose()?,
-                label: self.label.and_then(|place| find(place).ok()),
+                label,
             });
         }
         if table.width == like.width {
@@ -178,6 +183,28 @@ impl Columns {
             second: self.second.as_ref().map(shifted),
             label: None,
         })
+    }
+}
+
+/// Refuses a table that has its label under another name than the one it is read like, which calls it `label`: it would be taken for one without.
+fn refuse_other_label(
+    (like, names): (&Table, &[String]),
+    label: &str,
+    table: &Table,
+) -> Result<(), DataError> {
+    let header = table.header.as_deref().unwrap_or_default();
+    match usual(table, LABEL_NAMES).filter(|place| !names.contains(&header[*place])) {
+        None => Ok(()),
+        Some(_) => {
+            let file = |path: &Path| path.file_name().unwrap_or(path.as_os_str()).display().to_string();
+            let why = format!(
+                "{} has the label in `{label}`, and {} has {}\nhint: rename one of the two columns",
+                file(&like.path),
+                file(&table.path),
+                header.join(", ")
+            );
+            Err(table.bad(1, why))
+        }
     }
 }
 
@@ -330,6 +357,21 @@ mod tests {
         assert_eq!(found("1\tx\ty\n", &keys("1", "2", "0")).unwrap(), columns(1, Some(2), 0));
         let error = found("1\tx\ty\n", &keys("1", "2", "3")).unwrap_err().to_string();
         assert!(error.contains("task.label: there is no column `3`; there are 0 to 2"), "{error}");
+    }
+
+    #[test]
+    fn a_file_with_its_label_under_another_name_is_refused() {
+        let task = TaskConfig::default();
+        let like = table("train.csv", "text,labels\na,1\n", &task);
+        let finding = Finding { task: &task, labels: None, numbers: false, all_text: false };
+        let columns = Columns::find(&like, &finding).unwrap();
+        let in_table = |text: &str| columns.in_table(&like, &table("dev.csv", text, &task));
+        let error = in_table("text,label\nb,1\n").unwrap_err();
+        let message = "train.csv has the label in `labels`, and dev.csv has text, label";
+        assert!(error.to_string().contains(message), "{error}");
+        assert_eq!(error.hint().as_deref(), Some("rename one of the two columns"));
+        // A file without labels may have other columns.
+        assert_eq!(in_table("text,idx\nb,1\n").unwrap().label, None);
     }
 
     #[test]

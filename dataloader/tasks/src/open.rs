@@ -1,4 +1,4 @@
-use segue_configs::OwnSections;
+use segue_configs::{OwnSections, nearest_name};
 use segue_data_error::DataError;
 use segue_dataloader::sections::SegmentConfig;
 use segue_tokenizer::Tokenizer;
@@ -48,6 +48,18 @@ const TASKS: &[(&str, Open)] = &[
     ("ranking", documents::open),
 ];
 
+/// What opens the task of a name.
+fn opener(name: &str) -> Result<Open, DataError> {
+    TASKS.iter().find(|(known, _)| *known == name).map(|(_, open)| *open).ok_or_else(|| {
+        let nearest = nearest_name(name, TaskData::names());
+        let meant = nearest.map_or(String::new(), |nearest| format!("did you mean {nearest}? "));
+        let names = TaskData::names().collect::<Vec<_>>().join(", ");
+        DataError::Usage(format!(
+            "task.name: unknown task `{name}`\nhint: {meant}known are {names}; use `text` for files of your own"
+        ))
+    })
+}
+
 impl TaskData {
     /// Reads and encodes the task `name` from the folder `task.data`. Sequences have at most `train.segment`
     /// tokens; examples are drawn from `seed`. The result does not depend on the number of threads.
@@ -64,13 +76,7 @@ impl TaskData {
         splits: TaskSplits,
     ) -> Result<TaskData, DataError> {
         let task = own.get::<TaskConfig>();
-        let known = TASKS.iter().find(|(known, _)| *known == name);
-        let Some((_, open)) = known else {
-            let names = TaskData::names().collect::<Vec<_>>().join(", ");
-            return Err(DataError::Usage(format!(
-                "task.name: unknown task `{name}`\nhint: known are {names}; use `text` for files of your own"
-            )));
-        };
+        let open = opener(name)?;
         if task.data.is_empty() {
             return Err(DataError::Usage(
                 "task.data is not set\nhint: set it to the folder with the task's files".into(),
@@ -81,8 +87,26 @@ impl TaskData {
         Ok(data.set_apart())
     }
 
+    /// Refuses a name that no task has.
+    pub fn check_name(name: &str) -> Result<(), DataError> {
+        opener(name).map(drop)
+    }
+
     /// Names of the tasks.
     pub fn names() -> impl Iterator<Item = &'static str> {
         TASKS.iter().map(|(name, _)| *name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_misspelt_task_is_told_the_one_that_is_meant() {
+        let told = |name: &str| TaskData::check_name(name).unwrap_err().hint().unwrap();
+        assert!(told("mprc").starts_with("did you mean mrpc? known are cola, "), "{}", told("mprc"));
+        assert!(told("zzz").starts_with("known are cola, "), "{}", told("zzz"));
+        TaskData::check_name("mrpc").unwrap();
     }
 }

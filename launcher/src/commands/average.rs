@@ -6,6 +6,7 @@ use segue_engine::checkpoint::{self, CHECKPOINTS};
 use serde_json::{Value, json};
 
 use super::at_least_one;
+use super::eval::task_of;
 use crate::failure::{BAD_CONFIG, Failure, NO_INPUT, USAGE};
 use crate::output::Output;
 
@@ -32,6 +33,9 @@ pub struct AverageArgs {
 
 /// Averages the weights into a model folder.
 pub fn run(args: AverageArgs, out: &Output) -> Result<Value, Failure> {
+    if let Some(run) = run_of(&args) {
+        refuse_tuned(run, !task_of(run).is_empty())?;
+    }
     let sources = match (run_of(&args), args.last) {
         (Some(run), last) => newest(run, last)?,
         (None, None) => args.sources,
@@ -41,11 +45,7 @@ pub fn run(args: AverageArgs, out: &Output) -> Result<Value, Failure> {
             return Err(Failure::new(USAGE, format!("{message}\nhint: {hint}")));
         }
     };
-    if let Some(tuned) = sources.iter().find(|folder| segue_task::is_fine_tuned(folder)) {
-        let message = format!("{} was fine-tuned, and an average has no heads", tuned.display());
-        let hint = "let models answer together, segue finetune --predict --model A --model B, or train with average.kind";
-        return Err(Failure::new(BAD_CONFIG, format!("{message}\nhint: {hint}")));
-    }
+    sources.iter().try_for_each(|folder| refuse_tuned(folder, segue_task::is_fine_tuned(folder)))?;
     segue_language::average(&segue_families::MODELS, &sources, &args.output)?
         .iter()
         .for_each(|note| out.line(note));
@@ -55,6 +55,16 @@ pub fn run(args: AverageArgs, out: &Output) -> Result<Value, Failure> {
         args.output.display()
     ));
     Ok(json!({ "sources": sources, "output": args.output }))
+}
+
+/// Refuses a run or a model that was fine-tuned.
+fn refuse_tuned(of: &Path, is_tuned: bool) -> Result<(), Failure> {
+    if !is_tuned {
+        return Ok(());
+    }
+    let message = format!("{} was fine-tuned, and an average has no heads", of.display());
+    let hint = "let models answer together, segue finetune --predict --model A --model B, or train with average.kind";
+    Err(Failure::new(BAD_CONFIG, format!("{message}\nhint: {hint}")))
 }
 
 /// The run whose checkpoints are averaged, by its option or as the only folder given.
@@ -117,6 +127,17 @@ mod tests {
             assert_eq!(names, ["step-00000002", "step-00000003"]);
         }
         assert_eq!(run_of(&args(&[run, run])), None);
+    }
+
+    /// Whatever number of checkpoints it holds.
+    #[test]
+    fn a_run_on_a_task_is_refused_as_such() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join(CHECKPOINTS).join("step-00000001")).unwrap();
+        fs::write(dir.path().join("config.json"), r#"{"train": {}, "task": {"name": "sst2"}}"#).unwrap();
+        let refused = run(args(&[dir.path().to_str().unwrap(), "--last", "9"]), &Output::new(0)).unwrap_err();
+        assert!(refused.message.ends_with("was fine-tuned, and an average has no heads"), "{refused:?}");
+        assert!(!refused.hint.unwrap().contains("checkpoint.keep"));
     }
 
     #[test]

@@ -17,7 +17,7 @@ const GIB: f64 = (1u64 << 30) as f64;
 pub fn run(mut config: Config, ranks: usize, out: &Output) -> Result<Value, Failure> {
     (segue_family::of(&config.model).fit)(&mut config)?;
     let cost = segue_family::cost(&config, ranks)?;
-    Ok(report(&config, &cost, "tokens", out))
+    Ok(report(&config, &cost, ("tokens", 0), out))
 }
 
 /// Prints the cost of a run on tasks on `ranks` ranks: what a pass takes, and the same.
@@ -42,7 +42,8 @@ pub fn of_task(run: &TaskRun, ranks: usize, out: &Output) -> Result<Value, Failu
         pass.longest,
         100.0 * pass.padding()
     ));
-    let mut found = report(config, &cost, "positions", out);
+    let frozen = segue_task::beside(&config.model, &config.own.get(), tasks)?.frozen;
+    let mut found = report(config, &cost, ("positions", frozen), out);
     found["task"] = json!({
         "name": config.task.name, "steps": config.train.steps, "warmup": config.schedule.warmup, "passes": passes,
         "lanes": config.train.lanes, "pass": pass, "padding": pass.padding(),
@@ -50,11 +51,11 @@ pub fn of_task(run: &TaskRun, ranks: usize, out: &Output) -> Result<Value, Failu
     Ok(found)
 }
 
-/// Prints what a run costs, and what of it is published. `read`: what a model reads in a step.
-fn report(config: &Config, cost: &Cost, read: &str, out: &Output) -> Value {
+/// Prints what a run costs, and what of it is published. `read`: what a model reads in a step; `frozen`: how many of its values stay as they are.
+fn report(config: &Config, cost: &Cost, (read, frozen): (&str, u64), out: &Output) -> Value {
     let published = &config.published;
     let differs = published.parameters != 0 && published.parameters != cost.parameters;
-    for line in describe(cost, published, read).into_iter().chain(large_batch(config)) {
+    for line in describe(cost, published, read, frozen).into_iter().chain(large_batch(config)) {
         out.line(&line);
     }
     if differs {
@@ -75,8 +76,12 @@ fn report(config: &Config, cost: &Cost, read: &str, out: &Output) -> Value {
     })
 }
 
-fn describe(cost: &Cost, published: &PublishedConfig, read: &str) -> Vec<String> {
-    let mut lines = vec![format!("{:<24}{:>18}", "parameters", grouped(cost.parameters))];
+fn describe(cost: &Cost, published: &PublishedConfig, read: &str, frozen: u64) -> Vec<String> {
+    let of_all = match frozen {
+        0 => String::new(),
+        frozen => format!(" trained of {}", grouped(cost.parameters + frozen)),
+    };
+    let mut lines = vec![format!("{:<24}{:>18}{of_all}", "parameters", grouped(cost.parameters))];
     let parts = cost.parameters_by_part;
     for (name, count) in [
         ("embedding", parts.embedding),

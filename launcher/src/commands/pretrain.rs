@@ -2,7 +2,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use segue_collectives::Communicator;
-use segue_configs::FinetuneConfig;
+use segue_configs::{FinetuneConfig, TrainConfig};
 use segue_engine::Outcome;
 use segue_kernels::TrainError;
 use segue_publish::read_regular_text;
@@ -13,7 +13,7 @@ use super::{Keys, at_least_one, check_set, dry_run, print_config};
 use crate::failure::{BAD_CONFIG, Failure, NO_INPUT, PREEMPTED};
 use crate::output::Output;
 use crate::recipes;
-use crate::training::{Place, Training, early_end};
+use crate::training::{Place, Training, early_end, end_of};
 
 /// Arguments of `segue pretrain`.
 #[derive(Args)]
@@ -71,7 +71,7 @@ pub fn run(args: PretrainArgs, json: bool, comm: &dyn Communicator, out: &Output
     unnamed.iter().for_each(|note| out.line(note));
     let training = Training::begin(place, &config, &*job, comm, out)?;
     let outcome = training.train(&config, &*job)?;
-    Ok(summary(&config.run.dir, config.train.steps, config.eval.min_delta, &outcome, out))
+    Ok(summary(&config.run.dir, &config.train, config.eval.min_delta, &outcome, out))
 }
 
 /// Refuses a configuration of fine-tuning.
@@ -149,16 +149,8 @@ fn key_of_a_task(task: &FinetuneConfig, own: &TaskConfig) -> Option<String> {
     keys.find(|(key, value)| defaults[*key] != **value).map(|(key, _)| key.clone())
 }
 
-/// What a run has come to, which may be more steps than are asked for now.
-fn end_of(step: u64, steps: u64) -> String {
-    match step > steps {
-        false => format!("step {step} of {steps} is done"),
-        true => format!("the run is at step {step}, past train.steps = {steps}: nothing was trained"),
-    }
-}
-
-/// Tells what a run of `steps` steps in the folder `run` came to. `min_delta`: how much better an evaluation had to be.
-fn summary(run: &str, steps: u64, min_delta: f64, outcome: &Outcome, out: &Output) -> Value {
+/// Tells what a run in the folder `run` came to. `min_delta`: how much better an evaluation had to be.
+fn summary(run: &str, train: &TrainConfig, min_delta: f64, outcome: &Outcome, out: &Output) -> Value {
     if outcome.preempted {
         out.line(&format!(
             "stopped after step {} with a checkpoint; run the same command to resume",
@@ -168,7 +160,7 @@ fn summary(run: &str, steps: u64, min_delta: f64, outcome: &Outcome, out: &Outpu
         if let Some(why) = early_end(outcome, "eval.patience", min_delta) {
             out.line(&why);
         }
-        out.line(&format!("{}; all files are in {run}", end_of(outcome.step, steps)));
+        out.line(&format!("{}; all files are in {run}", end_of(outcome.step, train)));
     }
     json!({
         "run": run,
@@ -187,12 +179,6 @@ mod tests {
     use segue_data_error::DataError;
 
     use super::*;
-
-    #[test]
-    fn a_run_past_its_last_step_says_so() {
-        assert_eq!(end_of(200, 400), "step 200 of 400 is done");
-        assert_eq!(end_of(400, 200), "the run is at step 400, past train.steps = 200: nothing was trained");
-    }
 
     /// A run that trained from that path gets the key to change; a new run gets the command that builds a corpus.
     #[test]

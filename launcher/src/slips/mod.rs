@@ -7,9 +7,9 @@ use std::collections::BTreeSet;
 use clap::CommandFactory;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use segue_configs::{foreign, reference};
+use segue_configs::{foreign, listed, reference};
 use segue_families::MODELS;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 pub use self::options::hint;
 use crate::Cli;
@@ -29,8 +29,24 @@ pub fn advise(error: &mut clap::Error, words: &[String]) {
     }
 }
 
+/// Commands of other programs, each with those that do the same here.
+const COMMANDS: &[(&str, &[&str])] = &[
+    ("train", &["pretrain", "finetune"]),
+    ("preprocess", &["data build"]),
+    ("tokenize", &["tokenizer train", "data build"]),
+    ("evaluate", &["eval"]),
+    ("validate", &["eval"]),
+];
+
 /// Of the commands that clap takes for similar, the last is not always the one that is meant.
 fn keep_the_nearest_command(error: &mut clap::Error) {
+    if let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidSubcommand)
+        && let Some((_, own)) = COMMANDS.iter().find(|(foreign, _)| foreign == given)
+    {
+        let own = own.iter().map(|name| name.to_string()).collect();
+        error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(own));
+        return;
+    }
     let (Some(ContextValue::String(given)), Some(ContextValue::Strings(similar))) =
         (error.get(ContextKind::InvalidSubcommand), error.get(ContextKind::SuggestedSubcommand))
     else {
@@ -82,7 +98,7 @@ fn usage(words: &[String]) -> StyledStr {
 }
 
 /// What to say of an option of a command that trains, where nothing is known of it.
-const ELSEWHERE: &str = "settings are overrides without dashes, KEY=VALUE; docs/book/src/start/coming-from.md lists them by the names of other programs";
+const ELSEWHERE: &str = "settings are overrides without dashes, KEY=VALUE; --print-config lists them, and the book (start/coming-from) by the names of other programs";
 
 /// The command of `words` that takes overrides: the first of all, or the one that it starts.
 fn trains(words: &[String]) -> Option<&str> {
@@ -111,7 +127,7 @@ fn advice(option: &str, words: &[String]) -> Option<String> {
     if let Some(assignment) = assignment(option, words) {
         return Some(assignment);
     }
-    if let Some(note) = foreign::note_on(name).or_else(|| note_on_pretraining(name)) {
+    if let Some(note) = foreign::note_on(name, command == TUNES) {
         return Some(note.into());
     }
     if !LAUNCHED.contains(&command) {
@@ -124,22 +140,14 @@ fn advice(option: &str, words: &[String]) -> Option<String> {
     Some(format!("`segue launch` has it as {own}, before `{command}`"))
 }
 
-/// What there is in pre-training for a setting of fine-tuning.
-fn note_on_pretraining(name: &str) -> Option<&'static str> {
-    match foreign::key_of(name)? {
-        "task.epochs" => Some(
-            "pre-training counts steps: set train.steps; a pass over a corpus is its training tokens / (train.lanes × train.segment)",
-        ),
-        "task.warmup_share" => Some("pre-training counts steps: set schedule.warmup"),
-        _ => None,
-    }
-}
-
 /// What to say of an option that stands for an override: a key with dashes before it, with its section or without, or another program's name of a setting.
 fn assignment(option: &str, words: &[String]) -> Option<String> {
     let command = trains(words)?;
     let name = option.split('=').next().unwrap_or(option).trim_start_matches('-');
-    let key = foreign::key_of(name).map(String::from).or_else(|| key_called(name))?;
+    if foreign::note_on(name, command == TUNES).is_some() {
+        return None;
+    }
+    let key = foreign::key_of(name, command == TUNES).map(String::from).or_else(|| key_called(name))?;
     let key = of_task(&key).filter(|_| command == TUNES).unwrap_or(key);
     // Of passes over examples, fine-tuning alone knows.
     if key.starts_with("task.") && command != TUNES {
@@ -181,15 +189,6 @@ pub fn keys() -> BTreeSet<String> {
     let sections = reference::sections(&MODELS);
     let all = sections.iter().flat_map(|of| of.keys.iter().map(|key| format!("{}.{}", of.name, key.name)));
     all.collect()
-}
-
-/// Words between commas as a list of TOML: of numbers, else of texts.
-fn listed(words: &str) -> String {
-    let all: Vec<&str> = words.split(',').map(str::trim).collect();
-    match all.iter().all(|word| word.parse::<f64>().is_ok()) {
-        true => format!("[{}]", all.join(", ")),
-        false => json!(all).to_string(),
-    }
 }
 
 /// What a key is where nothing is set.
@@ -285,6 +284,15 @@ mod tests {
             ("segue finetune --seed 1", ": train.seed=1"),
             ("segue pretrain --patience 3", ": eval.patience=3"),
             ("segue finetune --patience 3", ": task.patience=3"),
+            ("segue finetune --early_stopping_patience 3", ": task.patience=3"),
+            ("segue finetune --eval_strategy epoch", "set eval.every, in steps"),
+            ("segue pretrain --eval-strategy steps", "set eval.every, in steps"),
+            ("segue finetune --per_device_eval_batch_size 8", "fine-tuning has no such key"),
+            ("segue pretrain --per_device_eval_batch_size 8", ": eval.group=8"),
+            ("segue finetune --load_best_model_at_end True", "always keeps its best model"),
+            ("segue finetune --dataset_name glue", "here it is --data FOLDER"),
+            ("segue pretrain --label_smoothing_factor 0.1", "belongs to fine-tuning"),
+            ("segue pretrain --label-smoothing 0.1", "belongs to fine-tuning"),
             ("segue pretrain --weight-decay 0.01", ": optim.weight_decay=0.01"),
             ("segue pretrain --dropout 0.1", ": model.dropout=0.1"),
             ("segue pretrain --max-epoch 3", "set train.steps"),
@@ -306,7 +314,7 @@ mod tests {
             ("segue pretrain --nproc_per_node 2", "segue launch -n N"),
             ("segue pretrain --max-restarts 2", "`segue launch` has it as --restarts N, before `pretrain`"),
             ("segue pretrain --nnodes 2", "`segue launch` has it as --hosts"),
-            ("segue pretrain --frobnicate 2", "coming-from.md"),
+            ("segue pretrain --frobnicate 2", "start/coming-from"),
             ("segue eval --tgt_len 128", "here it is --segment TOKENS"),
             ("segue generate --beam 5", "here it is sampling: there is no beam search"),
         ] {
@@ -314,6 +322,28 @@ mod tests {
             assert!(text.contains(told), "{line}: {text}");
             assert!(!text.contains("as a value") && !text.contains("a similar argument"), "{text}");
             assert_eq!((text.matches("tip:").count(), text.matches("--eta").count()), (1, 0), "{text}");
+        }
+    }
+
+    #[test]
+    fn commands_of_other_programs_are_told_those_of_here() {
+        for (line, told) in [
+            ("segue train", "'pretrain', 'finetune'"),
+            ("segue train --lr 3", "'pretrain', 'finetune'"),
+            ("segue preprocess", "'data build'"),
+            ("segue evaluate", "'eval'"),
+        ] {
+            let text = advised(line);
+            assert!(text.contains(told), "{line}: {text}");
+        }
+        let cli = Cli::command();
+        for (foreign, own) in COMMANDS {
+            assert!(cli.find_subcommand(foreign).is_none(), "{foreign}");
+            for name in *own {
+                let mut words = name.split(' ');
+                let first = words.next().and_then(|word| cli.find_subcommand(word)).unwrap();
+                assert!(words.all(|word| first.find_subcommand(word).is_some()), "{name}");
+            }
         }
     }
 

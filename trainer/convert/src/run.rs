@@ -311,7 +311,13 @@ fn configuration(
         };
         if known.get(key).is_none() {
             let origin = "the command line".into();
-            return Err(ConfigError::UnknownKey { key: format!("model.{key}"), origin, nearest: None }.into());
+            return Err(ConfigError::UnknownKey {
+                key: format!("model.{key}"),
+                origin,
+                nearest: None,
+                tunes: false,
+            }
+            .into());
         }
         let value = serde_json::from_str(value).unwrap_or_else(|_| json!(value));
         config.insert(key.into(), value);

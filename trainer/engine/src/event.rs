@@ -23,6 +23,8 @@ pub struct Started {
     pub attempt: u64,
     /// Trained values.
     pub parameters: usize,
+    /// Values of the model that stay as they are.
+    pub held: usize,
     /// Ranks.
     pub world_size: usize,
     /// Bytes of optimizer state that this rank holds.

@@ -9,7 +9,7 @@ use segue_collectives::{Communicator, deadline};
 use segue_configs::{CheckpointConfig, Config, RunConfig};
 use segue_dataloader::Prefetcher;
 use segue_faults as faults;
-use segue_kernels::TrainError;
+use segue_kernels::{Parameters, TrainError};
 use serde_json::Value;
 use tracing::trace_span;
 
@@ -166,6 +166,7 @@ impl<'a, F: Family> Run<'a, F> {
             return Err(TrainError::Layout(what.into()));
         }
         let parameters = learner.networks().iter().map(|(_, parameters)| parameters.count()).sum();
+        let held = learner.frozen().map_or(0, Parameters::count);
         let mut engine = Engine::new(config, learner, comm)?;
         for what in without_effect(&config.train, comm.world_size()) {
             on_event(Event::Warning { what: what.into() });
@@ -235,6 +236,7 @@ impl<'a, F: Family> Run<'a, F> {
             steps: config.train.steps,
             attempt: state.attempt,
             parameters,
+            held,
             world_size: comm.world_size(),
             optimizer_bytes: engine.optimizer_bytes(),
             labels: family.labels(),

@@ -278,6 +278,9 @@ impl TrainState {
     ) -> Result<(Self, Vec<String>), TrainError> {
         let state = Self::stored(path)?;
         let (mut differing, changed) = state.compare(config, may_change);
+        if state.corpus != data && differing.is_empty() {
+            state.refuse_changed_data(config, data_key)?;
+        }
         if state.corpus != data {
             differing.push_str(&format!("  {data_key}: fingerprint {} then, {data} now\n", state.corpus));
         }
@@ -288,6 +291,21 @@ impl TrainState {
             differing.push_str(&what);
         }
         refuse_other_run(path, differing).map(|()| (state, changed))
+    }
+
+    /// Refuses data that lie where the run had others.
+    fn refuse_changed_data(&self, config: &Config, data_key: &str) -> Result<(), TrainError> {
+        let place = format!("/{}", data_key.replace('.', "/"));
+        let now = config.to_json();
+        let folder = now.pointer(&place).and_then(Value::as_str).filter(|folder| !folder.is_empty());
+        let Some(folder) = folder.filter(|folder| self.config.pointer(&place) == Some(&json!(folder))) else {
+            return Ok(());
+        };
+        let what = match data_key {
+            "data.corpus" => format!("the corpus in {folder} is another text than the run began with"),
+            _ => format!("{data_key} = {folder} holds other data than the run began with"),
+        };
+        Err(TrainError::Layout(format!("{what}\nhint: restore it, or begin in a new run.dir")))
     }
 
     /// The state of the checkpoint `path` as it is.

@@ -79,6 +79,14 @@ pub enum TrainError {
         /// The parameter, found and expected.
         what: String,
     },
+    /// A model that a command has no use for.
+    #[error("{path} {}", advice::fact(.what))]
+    Unsuited {
+        /// The model.
+        path: PathBuf,
+        /// What is so about it, as a predicate: `is not fine-tuned: …`.
+        what: String,
+    },
     /// Ranks and micro-steps do not fit together.
     #[error("{}", advice::fact(.0))]
     Layout(String),
@@ -245,6 +253,14 @@ fn advice_on_hub(path: &Path) -> Option<String> {
     })
 }
 
+/// The length of the schedule that a run began with, where nothing but that is another one, as in a run that is made longer.
+fn schedule_of(differences: &str) -> Option<&str> {
+    let mut lines = differences.lines();
+    let values = lines.next()?.trim_start().strip_prefix("schedule.steps: ")?;
+    let (then, _) = values.split_once(" then, ")?;
+    lines.next().is_none().then_some(then)
+}
+
 /// What to do where a configuration differs in these lines, `  KEY: THEN then, NOW now` each.
 fn advice_on(differences: &str) -> String {
     let changeable = |line: &str| {
@@ -253,6 +269,12 @@ fn advice_on(differences: &str) -> String {
         (!fixed).then(|| format!("{key:?}"))
     };
     let keys: Vec<String> = differences.lines().filter_map(changeable).collect();
+    if let Some(steps) = schedule_of(differences) {
+        return format!(
+            "add schedule.steps={steps}: the learning rate goes as it began, and stays where it ended; \
+             recovery.allow_change=[\"schedule.steps\"] lets it go on by the new number"
+        );
+    }
     let back = "set these keys back, or start in a new run.dir";
     match &keys[..] {
         [] => back.into(),
@@ -292,9 +314,10 @@ impl TrainError {
             TrainError::Read { source, .. } => exit_code::of_read(source),
             TrainError::NoCheckpoint { .. } => exit_code::NO_INPUT,
             TrainError::Damaged { .. } => exit_code::BAD_DATA,
-            TrainError::OtherRun { .. } | TrainError::OtherModel { .. } | TrainError::Layout(_) => {
-                exit_code::BAD_CONFIG
-            }
+            TrainError::OtherRun { .. }
+            | TrainError::OtherModel { .. }
+            | TrainError::Unsuited { .. }
+            | TrainError::Layout(_) => exit_code::BAD_CONFIG,
             TrainError::Diverged { .. }
             | TrainError::AdaptationDiverged { .. }
             | TrainError::NonFinite { .. }
@@ -332,6 +355,7 @@ impl TrainError {
             TrainError::Thread { what, .. }
             | TrainError::Damaged { what, .. }
             | TrainError::OtherModel { what, .. }
+            | TrainError::Unsuited { what, .. }
             | TrainError::Layout(what) => advice::hint(what),
             TrainError::NoCheckpoint { path, what } => advice::hint(what).or_else(|| advice_on_hub(path)),
             TrainError::OtherRun { differences, .. } => Some(advice_on(differences)),
@@ -402,6 +426,18 @@ impl From<tch::TchError> for TrainError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_run_that_is_made_longer_is_told_how_to_keep_its_schedule() {
+        let hint = |differences: &str| {
+            TrainError::OtherRun { path: "a".into(), differences: differences.into() }.hint().unwrap()
+        };
+        let longer = hint("  schedule.steps: 2000 then, 4000 now\n");
+        assert!(longer.starts_with("add schedule.steps=2000: "), "{longer}");
+        assert!(longer.contains("recovery.allow_change=[\"schedule.steps\"]"), "{longer}");
+        let more = hint("  schedule.steps: 2000 then, 4000 now\n  optim.lr: 0.1 then, 0.2 now\n");
+        assert!(more.starts_with("set these keys back"), "{more}");
+    }
 
     #[test]
     fn a_hint_helps_where_the_run_stands() {

@@ -69,9 +69,7 @@ impl FileReader<'_> {
         let file: File = serde_json::from_slice(bytes).map_err(|e| {
             DataError::foreign(
                 self.path,
-                format!(
-                    "it is not a SQuAD file: {e}\nhint: docs/book/src/formats/tasks.md describes the layout"
-                ),
+                format!("it is not a SQuAD file: {e}\nhint: the book (formats/tasks) describes the layout"),
             )
         })?;
         let mut seen = Seen { lines: Lines::of(bytes), ids: HashSet::new() };

@@ -1,10 +1,14 @@
 //! What of a job is checked before it waits in a queue, beyond the words of its command: its data and its run, where they are here, and its cards.
 
+use std::path::Path;
+
 use segue_configs::{CollectivesKind, DeviceKind, counted};
 use segue_engine::check_same_run;
+use segue_tasks::TaskConfig;
 use serde_json::Value;
 
 use crate::commands::check_set;
+use crate::commands::finetune::{LEARNT_AND_SCORED, TaskRun};
 use crate::commands::pretrain::lacks_corpus;
 use crate::failure::{BAD_CONFIG, Failure, NO_INPUT};
 use crate::output::Output;
@@ -22,6 +26,18 @@ pub fn check_pretraining(told: &Value, out: &Output) -> Result<(), Failure> {
         }
         Err(failure) => Err(failure),
     }
+}
+
+/// Refuses a fine-tuning whose tasks are here and cannot be trained on. Files that are not here may be on the cluster: the folder is named. `told`: the merged
+/// configuration.
+pub fn check_finetuning(told: &Value, out: &Output) -> Result<(), Failure> {
+    let config = segue_families::MODELS.from_json(told, "the command")?;
+    let data = config.own.get::<TaskConfig>().data.clone();
+    if !Path::new(&data).exists() {
+        out.line(&format!("note: {data} is not there: on this host the data are not checked"));
+        return Ok(());
+    }
+    TaskRun::open(config, None, LEARNT_AND_SCORED, &|_| ()).map(drop)
 }
 
 /// What a job has to compute on.

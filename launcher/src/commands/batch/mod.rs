@@ -178,6 +178,8 @@ pub fn run(args: BatchArgs, json: bool, out: &Output) -> Result<Value, Failure> 
         on_cards &= !trains || wanted.train.device != DeviceKind::Cpu;
         if trains {
             check::check_pretraining(&wanted.told, out)?;
+        } else if !first.iter().any(|word| word == "--predict") {
+            check::check_finetuning(&wanted.told, out)?;
         }
         let cards = check::Cards {
             device: if on_cards { DeviceKind::Cuda } else { wanted.train.device },

@@ -26,7 +26,7 @@ use serde_json::Value;
 use self::split::SplitArgs;
 use super::questions::{With, ask};
 use super::{DeviceArg, at_least_one, device_of_rank};
-use crate::failure::{BAD_CONFIG, Failure, NOT_A_NUMBER, USAGE};
+use crate::failure::{Failure, NOT_A_NUMBER, USAGE};
 use crate::output::Output;
 
 /// Arguments of `segue eval`.
@@ -253,11 +253,16 @@ fn moved(failure: Failure, model: &Path) -> Failure {
     Failure { hint: Some(hint), ..failure }
 }
 
+/// What the run in a folder was fine-tuned on; empty where it was not, or where there is no run.
+pub fn task_of(run: &Path) -> String {
+    let text = segue_publish::read_regular_text(run.join("config.json")).unwrap_or_default();
+    let config: Value = serde_json::from_str(&text).unwrap_or_default();
+    config["task"]["name"].as_str().unwrap_or_default().to_string()
+}
+
 /// Refuses a run that was fine-tuned: it has no text to be evaluated on.
 pub fn refuse_fine_tuned(model: &Path) -> Result<(), Failure> {
-    let text = segue_publish::read_regular_text(model.join("config.json")).unwrap_or_default();
-    let config: Value = serde_json::from_str(&text).unwrap_or_default();
-    let task = config["task"]["name"].as_str().unwrap_or_default();
+    let task = task_of(model);
     if task.is_empty() {
         return Ok(());
     }
@@ -275,32 +280,10 @@ fn no_corpus(model: &Path) -> Failure {
     Failure::new(USAGE, message)
 }
 
-/// Ids mean the same to model and corpus only where both have the same tokenizer. Of a folder from elsewhere without one, that of the corpus is taken.
+/// Refuses a corpus whose ids mean other tokens to the model, and tells of rows that no token of it has.
 pub fn check_tokenizer(folder: &ModelFolder, corpus: &Corpus, out: &Output) -> Result<(), Failure> {
-    let Some(tokenizer) = &folder.vocabulary else {
-        let (rows, names) = (folder.config.vocab_size(), corpus.vocab_size());
-        if rows < names {
-            let message = format!(
-                "{} has {rows} rows, and {} {names} tokens: it was trained with another tokenizer\nhint: build the corpus with the \
-                 tokenizer of the model: segue data build --tokenizer FOLDER",
-                folder.path.display(),
-                corpus.dir().display()
-            );
-            return Err(Failure::new(BAD_CONFIG, message));
-        }
-        folder.config.unnamed_rows(corpus.vocab_size()).iter().for_each(|note| out.line(note));
-        return Ok(());
-    };
-    let (own, other) = (tokenizer.fingerprint(), &corpus.info().tokenizer.fingerprint);
-    if own == *other {
-        return Ok(());
-    }
-    let message = format!(
-        "{} was trained with another tokenizer ({own}) than {} was built with ({other})\nhint: build the \
-         corpus with --tokenizer {}",
-        folder.path.display(),
-        corpus.dir().display(),
-        folder.path.display()
-    );
-    Err(Failure::new(BAD_CONFIG, message))
+    let (fingerprint, tokens) = (&corpus.info().tokenizer.fingerprint, corpus.vocab_size());
+    let note = folder.check_ids_of(corpus.dir(), fingerprint, tokens)?;
+    note.iter().for_each(|note| out.line(note));
+    Ok(())
 }

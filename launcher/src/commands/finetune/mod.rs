@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use segue_collectives::Communicator;
-use segue_configs::{Config, Loaded};
+use segue_configs::{Config, Loaded, ModelConfig};
 use segue_engine::checkpoint::CHECKPOINTS;
-use segue_language::ModelFolder;
-use segue_task::{TaskFolder, answering_layers};
-use segue_tasks::TaskConfig;
+use segue_language::{ModelFolder, encoders};
+use segue_task::{TaskFolder, answering_layers, check_layers};
+use segue_tasks::{TaskConfig, TaskData};
 use serde_json::Value;
 
 use self::task_run::open_tasks;
@@ -177,8 +177,15 @@ fn load(
         ("run.dir", leaves_run && loaded.config.run.dir.is_empty(), "run.dir=FOLDER"),
     ];
     check_set(&needed)?;
+    check_tasks(&loaded.config.task.name, &loaded.config.model, &loaded.config.own.get())?;
     refuse_file(Path::new(&loaded.config.own.get::<TaskConfig>().data))?;
     Ok(loaded)
+}
+
+/// Refuses tasks that there are not, and to freeze layers that the model has not: what is known before anything is read.
+fn check_tasks(names: &str, model: &ModelConfig, task: &TaskConfig) -> Result<(), Failure> {
+    names.split(',').try_for_each(|name| TaskData::check_name(name.trim()))?;
+    Ok(check_layers(encoders(model)?, model, task)?)
 }
 
 /// Refuses a file in the place of the folder with the files of a task.
@@ -189,7 +196,7 @@ fn refuse_file(data: &Path) -> Result<(), Failure> {
     let message = format!("task.data is {}, a file, and a task is read from a folder", data.display());
     let folder = data.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let hint = format!(
-        "give the folder, `--data {}`, with files of the names that the task has (docs/book/src/formats/tasks.md), such as train.tsv",
+        "give the folder, `--data {}`, with files of the names that the task has (the book, formats/tasks), such as train.tsv",
         folder.display()
     );
     Err(Failure::new(NO_INPUT, format!("{message}\nhint: {hint}")))
@@ -232,6 +239,20 @@ pub fn one_run(path: &Path, option: &str) -> Result<PathBuf, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_patience_without_evaluations_is_refused() {
+        let load = |keys: &[&str]| {
+            let keys: Vec<String> = keys.iter().map(|key| key.to_string()).collect();
+            segue_families::MODELS.load(None, &keys)
+        };
+        let refused = load(&["task.name=sst2", "task.patience=3"]).unwrap_err();
+        let message = refused.to_string();
+        assert!(message.contains("`task.patience` = 3 is invalid: counts evaluations"), "{message}");
+        assert_eq!(refused.hint().as_deref(), Some("add eval.every=STEPS"));
+        load(&["task.name=sst2", "task.patience=3", "eval.every=10"]).unwrap();
+        load(&["task.name=sst2", "eval.every=10", "task.patience=3", "eval.every=0"]).unwrap();
+    }
 
     #[test]
     fn a_file_of_a_task_is_not_its_folder() {

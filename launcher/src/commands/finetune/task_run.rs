@@ -7,7 +7,7 @@ use segue_engine::checkpoint::{FileRecord, WEIGHTS};
 use segue_language::{ModelFolder, encoders};
 use segue_task::{
     BaseModel, Circumstances, Finetuning, LeadMetric, TaskModel, check_training, fingerprint, heads,
-    resolve_schedule,
+    note_on_adapters, resolve_schedule,
 };
 use segue_tasks::{Kind, Split, TaskConfig, TaskData, TaskSplits};
 use segue_tokenizer::Tokenizer;
@@ -53,6 +53,7 @@ impl TaskRun {
         let tasks = open_tasks(&task.name, own, train.seed, &tokenizer, splits, tell)?;
         if splits.train {
             check_training(model, &own.get(), train.recompute, &tasks)?;
+            note_on_adapters(model, &own.get())?.iter().for_each(|note| tell(note));
             resolve_schedule(&mut config, &tasks)?;
             tell_of_small_passes(config.train.lanes, &tasks, tell);
         }
@@ -130,7 +131,7 @@ pub fn open_tasks(
         if data.train.is_none() && data.dev.is_empty() && data.test.is_empty() {
             let message =
                 format!("there is nothing to answer for `{name}` in {}", own.get::<TaskConfig>().data);
-            let hint = "docs/book/src/formats/tasks.md lists the files that each task is read from";
+            let hint = "the book (formats/tasks) lists the files that each task is read from";
             return Err(Failure::new(NO_INPUT, format!("{message}\nhint: {hint}")));
         }
         data.train.iter().chain(&data.dev).chain(&data.test).for_each(|split| describe(name, split, tell));

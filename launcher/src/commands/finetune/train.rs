@@ -17,7 +17,7 @@ use crate::failure::{Failure, PREEMPTED, USAGE};
 use crate::folder::ResultFolder;
 use crate::output::Output;
 use crate::run_folder::lock_run;
-use crate::training::{Place, Training, check_run_dir, early_end};
+use crate::training::{Place, Training, check_run_dir, early_end, end_of};
 
 /// Trains with one seed or with several, from the model that is `named` on the command line.
 pub fn run(
@@ -149,6 +149,9 @@ impl Runs<'_> {
         }
         if let Some(why) = early_end(&trained.outcome, "task.patience", task.min_delta) {
             self.out.line(&why);
+        }
+        if trained.outcome.step != trained.steps && trained.outcome.stopped_early.is_none() {
+            self.out.line(&end_of(trained.outcome.step, &config.train));
         }
         self.out.line(&format!("best step is {}; all files are in {}", best_step(&trained), run.display()));
         Ok(trained)

@@ -9,8 +9,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use segue_cluster::ClusterError;
 use segue_cluster::launch::command::Start;
 use segue_cluster::launch::hosts::{self, Host};
+use segue_cluster::launch::names::unreached;
 use segue_configs::counted;
 use segue_engine as engine;
 use serde::Deserialize;
@@ -72,6 +74,11 @@ pub fn fit_hosts(
     let findings = match ask(&comparison, within, stop) {
         Ok(findings) => findings,
         Err(_) if stop() => return Ok(start.hosts.clone()),
+        // Whoever goes on with fewer ranks has hosts to spare.
+        Err(why) if min_ranks >= start.ranks && unreached([why.as_str()], &start.hosts).is_some() => {
+            let (name, said) = unreached([why.as_str()], &start.hosts).unwrap_or_default();
+            return Err(ClusterError::Unreached { name, said }.into());
+        }
         Err(why) => {
             out.line(&format!("launch: the hosts could not be compared ({why}); going on without"));
             return Ok(start.hosts.clone());
@@ -150,14 +157,22 @@ fn ask(comparison: &Start, within: Duration, stop: &dyn Fn() -> bool) -> Result<
                 None => {}
             },
             Err(RecvTimeoutError::Disconnected) => {
-                let said = complaints.recv_timeout(LAST_GRACE);
-                break Err(said.unwrap_or_else(|_| "it said nothing".into()));
+                break Err(complaint(&complaints));
             }
             Err(RecvTimeoutError::Timeout) => {}
         }
     };
     end(&mut starter);
     answer
+}
+
+/// What a starter says of its end: that ssh does not reach a host, where that is among it, else its first line.
+fn complaint(complaints: &Receiver<String>) -> String {
+    let begun = Instant::now();
+    let left = || LAST_GRACE.saturating_sub(begun.elapsed());
+    let said: Vec<String> = std::iter::from_fn(|| complaints.recv_timeout(left()).ok()).collect();
+    let of_ssh = said.iter().find(|line| unreached([line.as_str()], &[]).is_some());
+    of_ssh.or(said.first()).map_or("it said nothing".into(), String::clone)
 }
 
 /// The lines of a stream that say something, as they come.
@@ -248,5 +263,8 @@ mod tests {
         assert_eq!(asked("exec sleep 1000", 60, true).unwrap_err(), "it was asked to stop");
         let failure = r"echo ---- >&2; printf 'no such host\r\n' >&2";
         assert_eq!(asked(failure, 60, false).unwrap_err(), "no such host");
+        let refused = "ssh: connect to host n2 port 22: Connection refused";
+        let failure = format!("echo 'a daemon has died' >&2; echo '{refused}' >&2");
+        assert_eq!(asked(&failure, 60, false).unwrap_err(), refused);
     }
 }

@@ -1,4 +1,4 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -116,13 +116,22 @@ fn work_off(
     Ok(outcomes)
 }
 
-/// What became of a run, in words: the value of one on a task, the number of evaluations of any other.
+/// What became of a run, in words: the value of one on a task or by its own evaluation, the number of evaluations of any other.
 fn told(job: &Job, evaluations: usize) -> String {
     let value = job.values().and_then(|values| values.into_values().next());
-    match value.filter(|_| job.measure().of_task().is_some()) {
-        Some(value) => format!("trained, {}", job.measure().words(value)),
-        None => format!("trained, {}", counted(evaluations, "evaluation")),
+    match (value, evaluations) {
+        (Some(value), _) if job.measure().of_task().is_some() => {
+            format!("trained, {}", job.measure().words(value))
+        }
+        (Some(value), 0) => format!("trained, {}", named(&job.measures(), value)),
+        _ => format!("trained, {}", counted(evaluations, "evaluation")),
     }
+}
+
+/// A value with the name that it has among measures.
+fn named(measures: &BTreeMap<String, f64>, value: f64) -> String {
+    let name = measures.iter().find(|(_, of)| **of == value).map(|(name, _)| name.as_str());
+    format!("{} {value:.4}", name.unwrap_or("value"))
 }
 
 /// Evaluations of a run without a number, in words.
@@ -264,4 +273,16 @@ fn list(sweep: &Sweep, jobs: &[Job], out: &Output) -> Value {
     }
     let row = |job: &Job| json!({ "cell": job.label, "seed": job.seed, "run": job.run, "done": job.values().is_some() });
     json!({ "measure": measure.of_task().map(|_| measure.to_json()), "runs": jobs.iter().map(row).collect::<Vec<_>>() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_told_by_its_name() {
+        let measures = [("loss", 3.5), ("ppl", 33.1)].map(|(name, value)| (name.to_string(), value));
+        assert_eq!(named(&BTreeMap::from(measures), 33.1), "ppl 33.1000");
+        assert_eq!(named(&BTreeMap::new(), 0.5), "value 0.5000");
+    }
 }

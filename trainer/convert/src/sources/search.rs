@@ -275,7 +275,7 @@ fn refuse_fairseq(path: &Path, root: View) -> Result<(), TrainError> {
         return Ok(());
     }
     let what = "it is a checkpoint of fairseq, and there is no importer for fairseq\nhint: train the model anew on the same text; what can be \
-                imported is in docs/book/src/guide/convert.md";
+                imported is in the book (guide/convert)";
     Err(TrainError::NoCheckpoint { path: path.into(), what: what.into() })
 }
 

@@ -9,11 +9,11 @@ use segue_kernels::libtorch::is_finite;
 use segue_publish::FreshFolder;
 use tch::{Kind, Tensor};
 
-use super::folder::{ModelFolder, as_stored, hugging_face_config, read_weights};
+use super::folder::{ModelFolder, TRAINING, as_stored, hugging_face_config, read_weights};
 use crate::specs;
 
 /// Writes the arithmetic mean, in double precision, of the weights in `sources` as the new model folder `output`,
-/// with configuration and tokenizer of the first. The folder appears whole or not at all.
+/// with configuration and tokenizer of the first, and what is recorded of its run, so that it is evaluated alike. The folder appears whole or not at all.
 ///
 /// Refuses sources of other configurations or tokenizers, and an `output` that is there already. Gives the notes on how the sources were found.
 pub fn average(
@@ -35,6 +35,9 @@ pub fn average(
     publish_with_manifest(FreshFolder::create(output)?, |fresh| {
         write_tensors(&fresh.join(WEIGHTS), &weights)?;
         write_json(&fresh.join("config.json"), &hugging_face_config(&first.config))?;
+        if let Some((training, _)) = first.recorded(&sources[0]) {
+            write_json(&fresh.join(TRAINING), &training)?;
+        }
         // A folder from elsewhere may have no tokenizer.
         if first.vocabulary.is_some() {
             first.tokenizer()?.save(fresh)?;

@@ -25,6 +25,9 @@ use crate::{aliases, buffers, names, next_tokens, specs};
 const FOREIGN_WEIGHTS: [&str; 3] =
     ["model.safetensors.index.json", "pytorch_model.bin.index.json", "pytorch_model.bin"];
 
+/// The configuration of the run whose checkpoints a folder is the average of.
+pub(super) const TRAINING: &str = "training.json";
+
 /// A model on disk.
 pub struct ModelFolder {
     /// The folder with `config.json`.
@@ -105,21 +108,50 @@ impl ModelFolder {
         TrainError::OtherModel { path: self.path.clone(), what }
     }
 
+    /// Ids mean the same to the model and to the text in `text` only where both have the same tokenizer; that of the text has this `fingerprint` and so many
+    /// `tokens`. Of a folder from elsewhere without one, that of the text is taken. Gives what is to be said of rows that no token has.
+    ///
+    /// # Errors
+    ///
+    /// The tokenizers differ, or the model has fewer rows than there are tokens.
+    pub fn check_ids_of(
+        &self,
+        text: &Path,
+        fingerprint: &str,
+        tokens: usize,
+    ) -> Result<Option<String>, TrainError> {
+        let (model, text) = (self.path.display(), text.display());
+        let Some(own) = &self.vocabulary else {
+            let rows = self.config.vocab_size();
+            return match rows < tokens {
+                false => Ok(self.config.unnamed_rows(tokens)),
+                true => Err(TrainError::Layout(format!(
+                    "{model} has {rows} rows, and {text} {tokens} tokens: it was trained with another tokenizer\nhint: build the corpus with the \
+                     tokenizer of the model: segue data build --tokenizer FOLDER"
+                ))),
+            };
+        };
+        let known = own.fingerprint();
+        if known == fingerprint {
+            return Ok(None);
+        }
+        let sizes = match own.vocab_size() == tokens {
+            true => [String::new(), String::new()],
+            false => [own.vocab_size(), tokens].map(|size| format!("{size} tokens, ")),
+        };
+        Err(TrainError::Layout(format!(
+            "{model} was trained with another tokenizer ({}{known}) than {text} was built with ({}{fingerprint})\nhint: build the corpus with \
+             --tokenizer {model}",
+            sizes[0], sizes[1]
+        )))
+    }
+
     /// How the model of this folder was trained, under `key=value` overrides. A run and its checkpoints tell, but of a
     /// task; of a folder from elsewhere only the model is known, and the rest has its defaults: where that model has
     /// no memory or reuses none of a sequence, those of pretraining are taken. `named`: the path it was
     /// opened by.
     pub fn training_config(&self, named: &Path, overrides: &[String]) -> Result<Config, TrainError> {
-        let told = [(named.join("config.json"), ""), (self.path.join(STATE), "/config")];
-        // Fine-tuning says how examples were read, and not how text was.
-        let reads_text = |config: &&Value| {
-            config["train"].is_object() && config["task"]["name"].as_str().unwrap_or_default().is_empty()
-        };
-        let of_run = told.into_iter().find_map(|(path, pointer)| {
-            let value: Value = serde_json::from_str(&segue_publish::read_regular_text(&path).ok()?).ok()?;
-            let config = value.pointer(pointer).filter(reads_text)?;
-            Some((config.clone(), path))
-        });
+        let of_run = self.recorded(named);
         let mut model = self.config.clone();
         let (mut json, origin) = of_run.unwrap_or_else(|| {
             let usual = names(&self.config).map_or(json!({}), |names| names.usual_training(&mut model));
@@ -128,6 +160,25 @@ impl ModelFolder {
         json["model"] = model.to_json();
         json["model"]["model_type"] = json!(model.model_type());
         Ok(self.models.from_json_with(&json, &origin.display().to_string(), overrides)?)
+    }
+
+    /// What the run of the model has recorded of its configuration, and in which file: the run's own, that of a checkpoint, or what an average has kept of it.
+    /// `named`: the path it was opened by.
+    pub(super) fn recorded(&self, named: &Path) -> Option<(Value, PathBuf)> {
+        let told = [
+            (named.join("config.json"), ""),
+            (self.path.join(STATE), "/config"),
+            (self.path.join(TRAINING), ""),
+        ];
+        // Fine-tuning says how examples were read, and not how text was.
+        let reads_text = |config: &&Value| {
+            config["train"].is_object() && config["task"]["name"].as_str().unwrap_or_default().is_empty()
+        };
+        told.into_iter().find_map(|(path, pointer)| {
+            let value: Value = serde_json::from_str(&segue_publish::read_regular_text(&path).ok()?).ok()?;
+            let config = value.pointer(pointer).filter(reads_text)?;
+            Some((config.clone(), path))
+        })
     }
 
     /// The tokenizer that lies beside the weights; it has no ids beyond their rows.
@@ -322,15 +373,12 @@ pub fn take_weights(
     }
 }
 
-/// Gives a model the weights of the folder at `path`, which must be of its type and sizes. Heads for one task or
-/// another keep what they have.
+/// Gives a model the weights of `folder`, which must be of its type and sizes. Heads for one task or another keep what they have.
 pub fn start_from(
-    path: &Path,
-    models: &'static Models,
+    folder: ModelFolder,
     model: &ModelConfig,
     parameters: &Parameters,
 ) -> Result<Begun, TrainError> {
-    let folder = ModelFolder::open(models, path)?;
     if folder.config.model_type() != model.model_type() {
         let what = format!("it is a {}, and a {} is trained", folder.config.model_type(), model.model_type());
         return Err(TrainError::OtherModel { path: folder.path, what });

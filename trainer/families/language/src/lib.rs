@@ -230,7 +230,9 @@ impl Family for Pretraining<'_> {
     }
 
     fn begin(&self, objective: &Box<dyn Objective>, from: &Path) -> Result<Begun, TrainError> {
-        start_from(from, self.config.models(), &self.config.model, objective.parameters())
+        let folder = ModelFolder::open(self.config.models(), from)?;
+        self.sources.check_ids(&folder)?;
+        start_from(folder, &self.config.model, objective.parameters())
     }
 
     fn evaluates(&self) -> bool {

@@ -1,10 +1,12 @@
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use segue_configs::{ConfigError, ModelConfig, OwnSections, TrainConfig};
 use segue_dataloader::sections::{DataConfig, DataOrder};
 use segue_dataloader::{Corpus, PairOptions, RecordLanes, Split};
 use segue_kernels::TrainError;
 use segue_tokenizer::Tokenizer;
+
+use super::folder::ModelFolder;
 
 /// The text of a run: a corpus, several that lanes share out among them, or rows that the XLNet reference has
 /// prepared.
@@ -15,6 +17,8 @@ pub struct Sources {
     /// Whether the configuration names the corpus that is evaluated, which else is one of those that are trained on.
     names_valid: bool,
     tokenizer: Tokenizer,
+    /// The folder that has the tokenizer: the first corpus, or the one named for records.
+    tokens_of: PathBuf,
     fingerprint: String,
 }
 
@@ -51,7 +55,8 @@ impl Sources {
                 blake3::hash(all.join("\n").as_bytes()).to_hex().to_string()
             }
         };
-        Ok(Self { corpora, valid, names_valid, tokenizer, fingerprint })
+        let tokens_of = corpora[0].dir().into();
+        Ok(Self { corpora, valid, names_valid, tokenizer, tokens_of, fingerprint })
     }
 
     fn of_records(
@@ -79,7 +84,8 @@ impl Sources {
             same_tokenizer(&data, valid, &tokenizer)?;
         }
         let (names_valid, fingerprint) = (valid.is_some(), records.fingerprint()?);
-        Ok(Self { corpora: Vec::new(), valid, names_valid, tokenizer, fingerprint })
+        let tokens_of = PathBuf::from(&data.tokenizer);
+        Ok(Self { corpora: Vec::new(), valid, names_valid, tokenizer, tokens_of, fingerprint })
     }
 
     /// Checks that every file of the corpora is there, and its size and header.
@@ -101,6 +107,13 @@ impl Sources {
     /// The tokenizer of all of it.
     pub fn tokenizer(&self) -> &Tokenizer {
         &self.tokenizer
+    }
+
+    /// Refuses a model to begin with whose ids mean other tokens than those of the text.
+    pub(super) fn check_ids(&self, model: &ModelFolder) -> Result<(), TrainError> {
+        model
+            .check_ids_of(&self.tokens_of, &self.tokenizer.fingerprint(), self.tokenizer.vocab_size())
+            .map(drop)
     }
 
     /// The corpus whose split of that name is evaluated: for the validation split the run's own, for another the

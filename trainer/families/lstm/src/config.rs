@@ -4,8 +4,8 @@ mod checks;
 
 use std::any::Any;
 
-use segue_configs::model::{out_of_range, refused};
-use segue_configs::{Config, ConfigError, Idle, ModelSection, OwnSections, SectionType, range};
+use segue_configs::model::out_of_range;
+use segue_configs::{ConfigError, Idle, ModelSection, OwnSections, SectionType, range};
 use segue_dataloader::sections::{
     DataConfig, DataOrder, DocumentEnd, ObjectiveConfig, ObjectiveKind, SegmentConfig, TextEvalConfig,
 };
@@ -78,25 +78,24 @@ impl ModelSection for LstmConfig {
         self.check_used()
     }
 
-    fn check_run(&self, config: &Config) -> Result<(), ConfigError> {
-        let (train, eval) = (config.own.get::<SegmentConfig>(), config.own.get::<TextEvalConfig>());
+    fn check_sections(&self, own: &OwnSections) -> Result<(), ConfigError> {
+        let (train, eval) = (own.get::<SegmentConfig>(), own.get::<TextEvalConfig>());
         let unread = "a recurrent model has read what comes again: its state cannot go back";
         let unseen = "a recurrent model has no attention, which this sets";
         let without = [
             (
-                config.own.get::<ObjectiveConfig>().kind != ObjectiveKind::Lm,
+                own.get::<ObjectiveConfig>().kind != ObjectiveKind::Lm,
                 "objective.kind",
                 "needs model.model_type = \"xlnet\"",
             ),
             (
                 !matches!(
-                    config.own.get::<DataConfig>().order,
+                    own.get::<DataConfig>().order,
                     DataOrder::Stream | DataOrder::Lines | DataOrder::Episodes
                 ),
                 "data.order",
                 "a recurrent model reads streams of text, lines or episodes",
             ),
-            (config.train.recompute, "train.recompute", "recurrent layers are not made again"),
             (train.ext_len > 0, "train.ext_len", unread),
             (eval.ext_len > 0, "eval.ext_len", unread),
             (
@@ -109,7 +108,7 @@ impl ModelSection for LstmConfig {
             (eval.mem_len > 1, "eval.mem_len", "a recurrent model carries one state: 1, or 0 for none"),
         ];
         match without.into_iter().find(|(asked, ..)| *asked) {
-            Some((_, key, why)) => Err(refused(config, key, why)),
+            Some((_, key, why)) => Err(own.refused(key, why)),
             None => Ok(()),
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use segue_configs::Models;
+use segue_configs::{ModelConfig, Models};
 use segue_engine::checkpoint::{Contents, WEIGHTS, publish_with_manifest, read_tensors};
 use segue_kernels::TrainError;
 use segue_language::{encoders, is_of_an_adapter};
@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tch::Tensor;
 
+use super::adapters::Adapters;
 use super::encoder;
 use super::folder::{TaskFolder, read_json};
 use super::model::TaskModel;
@@ -27,15 +28,28 @@ const PREFIX: &str = "base_model.model.";
 pub struct Added {
     rank: usize,
     alpha: f64,
-    /// Name on the Hub of the model that they were added to, where it is known: a path means nothing elsewhere.
+    /// The model that they were added to: its name on the Hub where that is known, else its folder.
     base: Option<String>,
 }
 
 impl Added {
     /// Those of a run that begins with the model `base`.
-    pub fn of(task: &TaskConfig, base: Option<&str>) -> Self {
-        Self { rank: task.adapter_rank, alpha: task.adapter_alpha, base: base.map(String::from) }
+    pub fn of(task: &TaskConfig, base: &str) -> Self {
+        Self { rank: task.adapter_rank, alpha: task.adapter_alpha, base: Some(base.into()) }
     }
+}
+
+/// What is to be known of the adapters of a run before it begins: that the public format cannot hold them, where it cannot.
+pub fn note_on_adapters(model: &ModelConfig, task: &TaskConfig) -> Result<Option<String>, TrainError> {
+    let encoder = encoders(model)?.encoder_specs(model);
+    let adapters = Adapters::of(task, &encoder);
+    let bare = adapters.as_ref().and_then(Adapters::first_bare);
+    Ok(bare.map(|bare| {
+        format!(
+            "`segue convert --adapter` cannot export these adapters, as `{bare}` belongs to no module: of an XLNet it exports \
+             task.adapter_on='[\"ff\"]'"
+        )
+    }))
 }
 
 /// Writes the new folder `target` with the adapters of the fine-tuned model `source`, and its head, which is trained whole. Gives how many matrices are
@@ -44,8 +58,9 @@ pub fn extract_adapter(models: &'static Models, source: &Path, target: &Path) ->
     let TaskFolder { folder, heads } = TaskFolder::open(models, source)?;
     let other = |what: String| TrainError::OtherModel { path: folder.path.clone(), what };
     let told = read_json(&folder.path.join("config.json"))?[ADAPTER].take();
-    let added: Added = serde_json::from_value(told).map_err(|_| {
-        other("it was trained without adapters\nhint: train one with task.adapter_rank=8".into())
+    let added: Added = serde_json::from_value(told).map_err(|_| TrainError::Unsuited {
+        path: folder.path.clone(),
+        what: "has no adapters\nhint: train one with task.adapter_rank=8".into(),
     })?;
     let [head] = heads.as_slice() else {
         return Err(other("the public format has one head, and it has several".into()));

@@ -29,6 +29,12 @@ impl Adapters {
         (rank > 0).then(|| Self { scale: task.adapter_alpha / rank as f64, rank, adapted })
     }
 
+    /// The first adapted matrix that belongs to no module, which the public format cannot hold.
+    pub fn first_bare(&self) -> Option<&str> {
+        let mut names = self.adapted.iter().map(|(_, spec)| spec.name.as_str());
+        names.find(|name| !name.ends_with(".weight"))
+    }
+
     /// Number of values of the matrices that are adapted.
     pub fn values(&self) -> u64 {
         self.adapted.iter().map(|(_, spec)| spec.numel() as u64).sum()

@@ -49,6 +49,7 @@ pub fn model_card(
         ("start", format!("{start} {}", name_of(&config.train.init_from))),
         ("data", format!("{}: {}", name_of(&config.own.get::<TaskConfig>().data), counts(tasks))),
         ("columns", columns(tasks)),
+        ("adapters", adapters(&config.own.get::<TaskConfig>())),
         ("steps", format!("{step} of {}, {} examples each", config.train.steps, config.train.lanes)),
         ("longest sequence", format!("{} tokens", config.own.get::<SegmentConfig>().segment)),
         ("learning rate", format!("{}, {} steps of warm-up", config.peak_lr(), config.schedule.warmup)),
@@ -124,6 +125,18 @@ fn columns(tasks: &[TaskData]) -> String {
     told.collect::<Vec<_>>().join("; ")
 }
 
+/// Rank and scale of the adapters of a run, and what they are on.
+fn adapters(task: &TaskConfig) -> String {
+    let on = match task.adapter_on.as_slice() {
+        [] => "all matrices of the layers".to_string(),
+        parts => one_line(&parts.join(", ")),
+    };
+    match task.adapter_rank {
+        0 => String::new(),
+        rank => format!("low-rank (LoRA) of rank {rank}, alpha {}, on {on}; added in", task.adapter_alpha),
+    }
+}
+
 /// How the public package opens the folder, or that it does not.
 fn use_of(pipeline: &Result<&'static str, String>, longest: Option<usize>) -> String {
     let longest =
@@ -172,6 +185,16 @@ mod tests {
             (key.to_string(), value)
         };
         body.lines().map(line).collect()
+    }
+
+    #[test]
+    fn adapters_are_told_with_what_they_are_on() {
+        assert_eq!(adapters(&TaskConfig::default()), "");
+        let task =
+            TaskConfig { adapter_rank: 8, adapter_on: vec!["q".into(), "ff".into()], ..Default::default() };
+        assert_eq!(adapters(&task), "low-rank (LoRA) of rank 8, alpha 16, on q, ff; added in");
+        let whole = adapters(&TaskConfig { adapter_rank: 4, ..Default::default() });
+        assert!(whole.ends_with("on all matrices of the layers; added in"), "{whole}");
     }
 
     #[test]

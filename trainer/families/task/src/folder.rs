@@ -42,7 +42,7 @@ impl TaskFolder {
         let heads = heads_of(models, &config).map_err(other)?;
         match heads.is_empty() {
             false => Ok(Self { folder, heads }),
-            true => Err(TrainError::OtherModel { path: folder.path, what: why_no_head(&config) }),
+            true => Err(TrainError::Unsuited { path: folder.path, what: why_no_head(&config) }),
         }
     }
 
@@ -60,10 +60,10 @@ impl TaskFolder {
 fn why_no_head(config: &Value) -> String {
     match config["architectures"][0].as_str().filter(|class| class.contains("For")) {
         Some(class) => format!(
-            "its head is that of {class}, which answers no task here\nhint: fine-tune it with segue finetune, which keeps the \
+            "has the head of {class}, which answers no task here\nhint: fine-tune it with segue finetune, which keeps the \
              encoder and begins with a head of its own"
         ),
-        None => "config.json names no task it was fine-tuned for\nhint: make one with segue finetune, or convert one \
+        None => "is not fine-tuned: config.json names no task\nhint: make one with segue finetune, or convert one \
                  with its head"
             .into(),
     }

@@ -46,6 +46,11 @@ pub fn check(
             (layers, _) => Err(out_of_range("task.freeze_layers", layers, why)),
         };
     }
+    check_layers(family, model, task)
+}
+
+/// Refuses to freeze more layers than the model has, before its tasks are read.
+pub fn check_layers(family: &dyn Encodes, model: &ModelConfig, task: &TaskConfig) -> Result<(), ConfigError> {
     let has = layers(&family.encoder_specs(model));
     match task.freeze_layers > has {
         true => {

@@ -1,11 +1,8 @@
 //! What a run costs: every matrix meets every token of its side once, and attention every pair of tokens.
 
-use segue_configs::Config;
 use segue_cost::{MicroStep, PER_MULTIPLY_ADD, Role, Work};
-use segue_family::own;
-use segue_kernels::TrainError;
 
-use super::keys::{DataConfig, TranslationConfig};
+use super::keys::TranslationConfig;
 use super::model::{Side, specs};
 
 /// Tokens of a sentence that attention is counted for: about the mean of news.
@@ -14,10 +11,8 @@ const LENGTH: f64 = 30.0;
 const KEPT_OF_ATTENTION: usize = 6;
 const KEPT_OF_A_BLOCK: usize = 3;
 
-/// As many tokens on either side as a batch may have: what is padding is counted too.
-pub fn work(config: &Config) -> Result<Work, TrainError> {
-    let model: &TranslationConfig = own(&config.model);
-    let tokens = config.own.get::<DataConfig>().batch_tokens;
+/// Of batches of `tokens` tokens on either side, padding among them.
+pub fn work(model: &TranslationConfig, tokens: usize) -> Work {
     let specs = specs(model);
     let (width, words) = (model.d_model, model.vocab_size);
     let matrices = specs.iter().filter(|spec| spec.shape.len() == 2 && spec.name.contains(".layers."));
@@ -34,5 +29,5 @@ pub fn work(config: &Config) -> Result<Work, TrainError> {
     let activations =
         tokens as f64 * (of_side(Side::Encoder, 1) + of_side(Side::Decoder, 2) + (2 * width + words) as f64);
     let micro_step = MicroStep::of_products(tokens as u64, tokens as u64, forward, activations);
-    Ok(Work::new(specs, micro_step, |_| Role::Other))
+    Work::new(specs, micro_step, |_| Role::Other)
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use segue_collectives::Communicator;
 use segue_configs::Config;
+use segue_cost::Work;
 use segue_dataloader::{Corpus, Reader, Split};
 use segue_engine::{
     Begun, Event, Family, FamilyReader, KeepBest, Labels, LossAs, Measures, Outcome, Place, Prepared, Watch,
@@ -15,8 +16,9 @@ use segue_sentences::{BatchBudget, PairBatch, PairReader, PairSymbols, SentenceP
 use segue_tokenizer::Tokenizer;
 use serde_json::Value;
 
-use super::evaluate::Validation;
-use super::keys::{DataConfig, TranslationConfig};
+use super::cost;
+use super::evaluate::{Validation, Vocabulary};
+use super::keys::{DataConfig, TranslationConfig, TranslationEvalConfig};
 use super::objective::{PairTensors, Translator};
 
 /// Opens the corpus of a run, and gives the model its vocabulary.
@@ -38,6 +40,11 @@ pub fn fit(config: &mut Config) -> Result<(), TrainError> {
     }
     let corpus = open_corpus(config)?;
     fit_to(config, &corpus.tokenizer()?)
+}
+
+/// What a run takes: as many tokens on either side as a batch may have.
+pub fn work(config: &Config) -> Result<Work, TrainError> {
+    Ok(cost::work(own(&config.model), config.own.get::<DataConfig>().batch_tokens))
 }
 
 fn open_corpus(config: &Config) -> Result<Corpus, TrainError> {
@@ -102,9 +109,17 @@ impl Job for Pairs {
         on_event: &mut dyn FnMut(Event),
     ) -> Result<Outcome, TrainError> {
         let model: &TranslationConfig = own(&config.model);
-        let validation = Validation::open(config, model, &self.corpus, self.tokenizer.clone())?;
+        let data = config.own.get::<DataConfig>();
+        let eval = config.own.get::<TranslationEvalConfig>().into_owned();
+        let words = Vocabulary { tokenizer: self.tokenizer.clone(), padding: model.pad_token_id as i64 };
+        let validation = Validation::open(&self.corpus, &data, eval, words)?;
         let run = Translation { config, model, data: self, validation, compute };
-        segue_engine::train(config, run, Translator::new(model, config, compute), comm, stop, on_event)
+        let translator = Translator::fresh(model, config.train.seed, compute).trained_by(
+            &config.own.get(),
+            &config.own.get(),
+            config.schedule_steps(),
+        );
+        segue_engine::train(config, run, translator, comm, stop, on_event)
     }
 }
 

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use segue_collectives::Communicator;
-use segue_configs::Config;
 use segue_dataloader::{Corpus, Split};
 use segue_engine::{Better, Measures, Share, Watch};
 use segue_kernels::TrainError;
@@ -12,7 +11,7 @@ use segue_sentences::{PairBatch, PairSymbols, SentencePairs, group_by_length};
 use segue_tokenizer::Tokenizer;
 use serde_json::json;
 
-use super::keys::{DataConfig, LeadingMeasure, TranslationConfig, TranslationEvalConfig};
+use super::keys::{DataConfig, LeadingMeasure, TranslationEvalConfig};
 use super::objective::{PairTensors, Translator};
 use super::search::Search;
 
@@ -26,9 +25,16 @@ pub struct Validation {
     groups: Vec<Vec<u32>>,
     /// Of those that are translated, likewise.
     translated: Vec<Vec<u32>>,
-    tokenizer: Arc<Tokenizer>,
     eval: TranslationEvalConfig,
-    padding: i64,
+    words: Vocabulary,
+}
+
+/// The words that a model reads and writes.
+pub struct Vocabulary {
+    /// Its tokens.
+    pub tokenizer: Arc<Tokenizer>,
+    /// Id of padding.
+    pub padding: i64,
 }
 
 /// A translation with what it is of.
@@ -42,22 +48,20 @@ struct Shown {
 impl Validation {
     /// Of the corpus of a run; `None` where it has no validation split.
     pub fn open(
-        config: &Config,
-        model: &TranslationConfig,
         corpus: &Corpus,
-        tokenizer: Arc<Tokenizer>,
+        data: &DataConfig,
+        eval: TranslationEvalConfig,
+        words: Vocabulary,
     ) -> Result<Option<Self>, TrainError> {
         if !corpus.info().splits.contains_key(&Split::Valid) {
             return Ok(None);
         }
-        let (data, eval) =
-            (config.own.get::<DataConfig>(), config.own.get::<TranslationEvalConfig>().into_owned());
         let pairs = SentencePairs::open(corpus, Split::Valid)?;
         let groups = pairs.by_length(data.batch_tokens, data.batch_sentences);
         let first = (pairs.len() as u64).min(eval.translated) as u32;
         let sources: Vec<u32> = (0..first).map(|number| pairs.lengths(number).0 as u32).collect();
         let translated = group_by_length(&sources, usize::MAX, TOGETHER);
-        Ok(Some(Self { pairs, groups, translated, tokenizer, eval, padding: model.pad_token_id as i64 }))
+        Ok(Some(Self { pairs, groups, translated, eval, words }))
     }
 
     /// What a run is told. A collective call.
@@ -111,7 +115,7 @@ impl Validation {
         watch: &mut Watch,
     ) -> Result<f64, TrainError> {
         let share = Share::new(comm, self.groups.len());
-        let symbols = PairSymbols { start: self.padding, pad: self.padding };
+        let symbols = PairSymbols { start: self.words.padding, pad: self.words.padding };
         let device = learner.model.device();
         let sums = share.each(1, watch, |part, done| {
             let batch = PairTensors::of(&PairBatch::read(&self.pairs, &self.groups[part], symbols)?, device);
@@ -167,8 +171,8 @@ impl Validation {
 
     /// The text of ids, without the end.
     fn text(&self, ids: &[i64]) -> String {
-        let end = self.tokenizer.eos_id();
+        let end = self.words.tokenizer.eos_id();
         let ids: Vec<u32> = ids.iter().map(|id| *id as u32).filter(|id| Some(*id) != end).collect();
-        self.tokenizer.decode(&ids)
+        self.words.tokenizer.decode(&ids)
     }
 }

@@ -25,6 +25,6 @@ pub static FAMILY: Entry = Entry {
     section: segue_configs::ModelType::of::<TranslationConfig>,
     open: data::open,
     fit: data::fit,
-    work: cost::work,
+    work: data::work,
     capabilities: &[&trained::TRANSLATES],
 };

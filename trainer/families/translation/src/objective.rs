@@ -1,13 +1,12 @@
 //! What is trained: the loss of target tokens, smoothed, of words that an adversary may move.
 
-use segue_configs::Config;
 use segue_engine::{Learner, Loss, Turn};
 use segue_kernels::libtorch::stream::put;
 use segue_kernels::noise::Noise;
 use segue_kernels::{Compute, Parameters};
-use segue_layers::Adversary;
 use segue_layers::adversarial::{self, Nll};
 use segue_layers::cross_entropy::Distribution;
+use segue_layers::{AdversarialConfig, Adversary};
 use segue_sentences::PairBatch;
 use tch::{Device, Kind, Tensor};
 
@@ -63,15 +62,16 @@ pub struct Translator {
 }
 
 impl Translator {
-    /// With fresh weights, where `compute` says, to be trained as a run says.
-    pub fn new(model: &TranslationConfig, config: &Config, compute: Compute) -> Self {
-        let parameters = Parameters::initialise(specs(model), config.train.seed, Kind::Float);
-        Self {
-            smoothing: config.own.get::<ObjectiveConfig>().smoothing(model),
-            adversary: Adversary::of(&config.own.get()),
-            steps: config.schedule_steps(),
-            ..Self::over(model, parameters.to(compute.device()))
-        }
+    /// With fresh weights, where `compute` says.
+    pub fn fresh(model: &TranslationConfig, seed: u64, compute: Compute) -> Self {
+        let parameters = Parameters::initialise(specs(model), seed, Kind::Float);
+        Self::over(model, parameters.to(compute.device()))
+    }
+
+    /// The same, to be trained by this objective over a schedule of so many steps.
+    pub fn trained_by(self, objective: &ObjectiveConfig, adversary: &AdversarialConfig, steps: u64) -> Self {
+        let smoothing = objective.smoothing(self.model.config());
+        Self { smoothing, adversary: Adversary::of(adversary), steps, ..self }
     }
 
     /// Over trained parameters, which hold [`specs`].

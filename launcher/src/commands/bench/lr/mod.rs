@@ -26,6 +26,9 @@ use crate::output::{Output, Unit};
 use crate::recipes;
 use crate::training::Place;
 
+/// Lines that tell of the steps, at most.
+const LINES: u64 = 10;
+
 /// How rates follow each other.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Scale {
@@ -171,7 +174,12 @@ impl Session<'_> {
     fn test(&self, config: &Config, job: &dyn Job) -> Result<RangeTest, Failure> {
         let Self { args, place, comm, out } = self;
         let rates = args.rates(1.0);
+        out.line(&format!(
+            "{} steps at learning rates from {:e} to {:e}",
+            args.steps, args.lr_from, args.lr_to
+        ));
         let bar = out.progress(args.steps, Unit::Steps, "bench");
+        let tenth = args.steps.div_ceil(LINES);
         let (diverged, mut divergences) = (Cell::new(false), Vec::new());
         let (mut made, mut sources) = (Vec::new(), Vec::new());
         let outcome =
@@ -195,7 +203,12 @@ impl Session<'_> {
                         updated,
                     });
                     bar.set(report.step);
-                    bar.message(&format!("loss {:.4}, lr {lr:.2e}", report.loss));
+                    let told = format!("loss {:.4}, lr {lr:.2e}", report.loss);
+                    bar.message(&told);
+                    // A bar is drawn on a terminal alone.
+                    if report.step.is_multiple_of(tenth) {
+                        out.line(&format!("step {} of {}: {told}", report.step, args.steps));
+                    }
                 }
                 _ => {}
             });

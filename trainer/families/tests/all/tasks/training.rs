@@ -1,6 +1,6 @@
 //! What stays as it is, and labels that are smoothed and weighed.
 
-use segue_task::{extract_adapter, heads};
+use segue_task::{extract_adapter, heads, note_on_adapters};
 
 use super::*;
 
@@ -236,7 +236,7 @@ fn modules_go_over_to_the_public_format() {
     let document = std::fs::read_to_string(target.join("adapter_config.json")).unwrap();
     let document: serde_json::Value = serde_json::from_str(&document).unwrap();
     assert_eq!((&document["r"], &document["lora_alpha"]), (&4.into(), &2.0.into()));
-    assert!(document["base_model_name_or_path"].is_null());
+    assert_eq!(document["base_model_name_or_path"], base.path().display().to_string());
     assert_eq!(document["modules_to_save"], serde_json::json!(["logits_proj", "sequence_summary"]));
     // W + α/r B A is the matrix of the best model.
     let read = |path: &Path| {
@@ -252,11 +252,18 @@ fn modules_go_over_to_the_public_format() {
     let merged = &before[&weight] + factor("lora_B").matmul(factor("lora_A")) * 0.5;
     assert!((merged - &best[&weight]).abs().max().double_value(&[]) < 1e-6);
     assert_eq!(adapter["base_model.model.logits_proj.weight"], best["logits_proj.weight"]);
+    let note = |overrides: &[&str]| {
+        let config = config(run.path(), "xlnet", overrides);
+        note_on_adapters(&config.model, &config.own.get()).unwrap()
+    };
+    assert_eq!(note(&["task.adapter_rank=4", "task.adapter_on=[\"ff\"]"]), None);
+    let note = note(&["task.adapter_rank=4"]).unwrap();
+    assert!(note.contains("`transformer.layer.0.rel_attn."), "{note}");
     let whole = trained("task.adapter_on=[]");
     let error =
         extract_adapter(&segue_families::MODELS, whole.path(), &target.join("b")).unwrap_err().to_string();
     assert!(error.contains("belong to none, such as `transformer.layer.0.rel_attn."), "{error}");
     let error =
         extract_adapter(&segue_families::MODELS, base.path(), &target.join("b")).unwrap_err().to_string();
-    assert!(error.contains("it was trained without adapters"), "{error}");
+    assert!(error.contains("has no adapters"), "{error}");
 }

@@ -1,4 +1,4 @@
-use segue_layers::AdversarialConfig;
+use segue_configs::Config;
 use segue_layers::cross_entropy::SmoothingForm;
 
 use super::*;
@@ -41,7 +41,9 @@ fn batch() -> PairTensors {
 
 /// Reported loss, what is trained, and all gradients.
 fn trained(overrides: &[&str]) -> (Tensor, Tensor, Vec<Tensor>) {
-    let mut translator = Translator::new(&model(), &config(overrides), Compute::CPU);
+    let config = config(overrides);
+    let translator = Translator::fresh(&model(), config.train.seed, Compute::CPU);
+    let mut translator = translator.trained_by(&config.own.get(), &config.own.get(), config.schedule_steps());
     let turn = translator.turn(1);
     let loss = translator.loss(&turn, &vec![batch()], 0, &(), &Noise::new(5));
     loss.objectives[0].backward();
