@@ -8,7 +8,7 @@ SHELL := /bin/bash
 # Flags for every cargo call of ours, such as --locked.
 CARGO_FLAGS ?=
 
-.PHONY: help setup build demo test test-long test-slurm test-dist test-gpu-kit dist gpu-kit soak kills accuracies reverse-copy adaptation faults simulate sanitize bench reference book lint clean
+.PHONY: help setup build demo test test-long test-slurm test-dist test-gpu-kit dist gpu-kit soak kills accuracies reverse-copy translation adaptation faults simulate sanitize bench reference book lint clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' \
@@ -39,7 +39,7 @@ test-long: ## Run what takes hours, one after the other: servers of batch system
 	SEGUE_TESTS=long $(MAKE) test
 	$(MAKE) test-slurm
 	$(MAKE) kills faults simulate soak
-	$(MAKE) reverse-copy adaptation accuracies
+	$(MAKE) reverse-copy translation adaptation accuracies
 	$(MAKE) test-dist test-gpu-kit sanitize
 
 test-slurm: setup ## Install Slurm where that can be done, and run batch jobs under it: signals, limits, cancelled, a node lost
@@ -68,6 +68,9 @@ accuracies: build ## Train each method of Planetoid on Cora and Citeseer with th
 
 reverse-copy: build ## Train an LSTM and a Mogrifier LSTM on reverse copy with three seeds each, and compare them: minutes
 	cargo test --workspace --test all $(CARGO_FLAGS) -- --ignored --nocapture reverse_copy::
+
+translation: build ## Train small translators to write strings backwards, and check that nearly all are right: minutes
+	cargo test --workspace --test translation $(CARGO_FLAGS) -- --ignored --nocapture
 
 adaptation: build ## Let four recurrent networks adapt to a source whose symbols changed: ten minutes
 	cargo test --workspace --test protocols $(CARGO_FLAGS) -- --ignored --nocapture below_two_nats

@@ -197,7 +197,7 @@ fn sentences_are_translated_line_by_line() {
 fn hugging_faces_package_opens_a_run_and_agrees() {
     let Some(python) = peer_python("base") else { return };
     let place = place(200, 6);
-    let more = ["train.steps=20", "model.activation_function=swish", "model.encoder_layers=2"];
+    let more = ["train.steps=60", "model.activation_function=swish", "model.encoder_layers=2"];
     succeed(alone(&train(&place, "run", &more)));
     let [sources, _] = strings(20, 6, 7);
     fs::write(place.path("in"), &sources).unwrap();
@@ -226,6 +226,7 @@ fn hugging_faces_package_opens_a_run_and_agrees() {
     assert_eq!(code, 0, "{stderr}");
     let theirs: Vec<f64> = serde_json::from_str(stdout.lines().last().unwrap()).unwrap();
     assert_eq!(theirs.len(), 20);
+    assert!(sentences.iter().any(|sentence| best(sentence)["text"] != ""), "nothing is translated");
     for (sentence, theirs) in sentences.iter().zip(theirs) {
         let ours = best(sentence)["log_prob"].as_f64().unwrap();
         assert!((ours - theirs).abs() < 1e-4, "{ours} and {theirs}");

@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 use segue_cluster::signals::Interruption;
 use segue_collectives::local::Local;
 use segue_configs::counted;
+use segue_data_error::DataError;
 use segue_decode::{BeamSettings, Finish, LengthPenalty};
 use segue_family::{Trained, Translates, Translation, Translator};
 use segue_sentences::{Sentence, Sentences};
@@ -18,6 +19,9 @@ use crate::failure::{BAD_DATA, Failure, INTERRUPTED, IO_FAILED, USAGE};
 use crate::folder::Force;
 use crate::output::{Output, Unit};
 
+/// More beams than any search is better for.
+const MOST_BEAMS: usize = 1 << 10;
+
 /// Arguments of `segue translate`.
 #[derive(Args)]
 #[command(after_help = "\
@@ -25,9 +29,8 @@ use crate::output::{Output, Unit};
     is reported with its number, leaves an empty line, and the command ends with 65. In a pipe a line is answered \
     before the next one is read. A translation depends on its line alone.\n\n\
     Examples:\n  \
-    segue translate --model runs/de-en < news.de > news.en\n  \
-    segue translate --model runs/de-en --input news.de.gz --output news.en --beams 5\n  \
-    echo 'Ein Haus .' | segue translate --model runs/de-en --n-best 3 --scores")]
+    segue translate --model runs/de-en --input news.de.gz --output news.en\n  \
+    segue translate --model runs/de-en --beams 5 --n-best 3 --scores")]
 pub struct TranslateArgs {
     /// Run folder (its best model, else its newest valid checkpoint), checkpoint, or model folder.
     #[arg(long)]
@@ -35,13 +38,13 @@ pub struct TranslateArgs {
     /// Text to translate, a sentence a line; `.gz` and `.zst` are decompressed; `-` for stdin.
     #[arg(long, default_value = "-")]
     input: PathBuf,
-    /// File for the translations [default: stdout].
+    /// File for the translations, which appears at the end; Ctrl-C leaves none [default: stdout].
     #[arg(long)]
     output: Option<PathBuf>,
     #[command(flatten)]
     force: Force,
     /// Number of beams; 1 for the most probable token each time.
-    #[arg(long, default_value_t = 4, value_parser = at_least_one)]
+    #[arg(long, default_value_t = 4, value_parser = beams)]
     beams: usize,
     /// Exponent of the length penalty.
     #[arg(long, default_value_t = 0.6)]
@@ -92,6 +95,14 @@ enum End {
     First,
 }
 
+/// A number of beams.
+fn beams(text: &str) -> Result<usize, String> {
+    match at_least_one(text)? {
+        beams if beams <= MOST_BEAMS => Ok(beams),
+        _ => Err(format!("at most {MOST_BEAMS}")),
+    }
+}
+
 impl TranslateArgs {
     fn search(&self) -> Result<BeamSettings, Failure> {
         for (option, value) in
@@ -131,7 +142,8 @@ impl TranslateArgs {
         if self.scores {
             fields.push(format!("{:.4}\t{:.4}", translation.score, translation.log_prob));
         }
-        fields.push(translation.text.clone());
+        // A line break of a translation would move the lines after it.
+        fields.push(translation.text.replace(['\n', '\r', '\t'], " "));
         if self.alignments {
             let pair = |(target, source): (usize, &usize)| format!("{source}-{target}");
             let pairs: Vec<String> = translation.alignments.iter().enumerate().map(pair).collect();
@@ -161,6 +173,8 @@ impl TranslateArgs {
 struct Done {
     lines: u64,
     empty: u64,
+    /// Whether Ctrl-C has ended it.
+    stopped: bool,
     /// Lines that could not be translated.
     failed: Vec<u64>,
     /// Each line's translations, where these are part of the result.
@@ -177,17 +191,18 @@ pub fn run(args: &TranslateArgs, quiet: bool, out: &Output) -> Result<Value, Fai
     std::mem::take(&mut model.notes).iter().for_each(|note| out.line(note));
     let Translates(open) = segue_families::need_of(&model)?;
     let translator = open(model)?;
-    let task = Interruption::install()?.begin();
-    let stop = || task.is_interrupted();
-    let job = Job { args, search, translator: translator.as_ref(), quiet, stop: &stop, out };
+    let interruption = Interruption::install()?;
+    let job = Job { args, search, translator: translator.as_ref(), quiet, interruption, out };
     let done = match args.input == Path::new("-") {
         true => job.translate(Sentences::new(stdin().lock(), Path::new("stdin")), None)?,
         false => {
-            let lines = Sentences::open(&args.input)?.filter(|line| line.is_ok()).count() as u64;
-            job.translate(Sentences::open(&args.input)?, Some(lines))?
+            // What is no file of a disk is read once.
+            let lines = args.input.is_file().then(|| Sentences::open(&args.input)).transpose()?;
+            let lines = lines.map(|lines| lines.count() as u64);
+            job.translate(Sentences::open(&args.input)?, lines)?
         }
     };
-    let code = match (stop(), done.failed.is_empty()) {
+    let code = match (done.stopped, done.failed.is_empty()) {
         (true, _) => INTERRUPTED,
         (_, false) => BAD_DATA,
         _ => 0,
@@ -207,7 +222,7 @@ struct Job<'a> {
     search: BeamSettings,
     translator: &'a dyn Translator,
     quiet: bool,
-    stop: &'a dyn Fn() -> bool,
+    interruption: Interruption,
     out: &'a Output,
 }
 
@@ -218,7 +233,7 @@ impl Job<'_> {
             Some(path) => {
                 let mut written = Vec::new();
                 let done = self.translate_to(text, lines, &mut written)?;
-                if (self.stop)() {
+                if done.stopped {
                     self.out
                         .line(&format!("stopped after {}; nothing was written", counted(done.lines, "line")));
                     return Ok(done);
@@ -240,21 +255,22 @@ impl Job<'_> {
         let bar = lines.map(|lines| self.out.progress(lines, Unit::Steps, "translate"));
         let mut done = Done::default();
         for line in text {
-            if (self.stop)() {
-                break;
-            }
             done.lines += 1;
+            // While a line is waited for Ctrl-C ends the command.
+            let task = self.interruption.begin();
             let found = match line {
                 Ok(Sentence { text, .. }) if text.trim().is_empty() => {
                     done.empty += 1;
                     Vec::new()
                 }
                 Ok(Sentence { line, text }) => self.found(line, &text, &mut done),
-                Err(error) => {
+                Err(error @ DataError::BadLine { .. }) => {
                     self.out.line(&format!("warning: {error}"));
                     done.failed.push(done.lines);
                     Vec::new()
                 }
+                // The rest of the text is not there.
+                Err(error) => return Err(error.into()),
             };
             match self.quiet && self.args.output.is_none() {
                 true => done.sentences.push(self.args.value(done.lines, &found)),
@@ -264,6 +280,10 @@ impl Job<'_> {
             }
             if let Some(bar) = &bar {
                 bar.set(done.lines);
+            }
+            done.stopped = task.is_interrupted();
+            if done.stopped {
+                break;
             }
         }
         if !done.failed.is_empty() {

@@ -1,5 +1,13 @@
 use tch::{Device, Tensor};
 
+/// What rows attend to in their sources.
+pub struct Attention {
+    /// `[rows, positions]`
+    pub weights: Tensor,
+    /// Positions of the source of each row; what lies behind is padding.
+    pub lengths: Vec<usize>,
+}
+
 /// What a model has made of texts that are written side by side, a row each and all of one length so far: memory, cells, keys and values, an encoder's
 /// states. Greedy choice, sampling and the end of a text are the business of whoever asks it.
 pub trait Decoder {
@@ -14,8 +22,8 @@ pub trait Decoder {
     /// beginning are.
     fn keep(&mut self, rows: &Tensor);
 
-    /// Attention that the last step has paid to the source of each row, `[rows, positions]`, where there is a source.
-    fn attention(&self) -> Option<Tensor> {
+    /// Attention that the last step has paid to the source of each row, where there is a source.
+    fn attention(&self) -> Option<Attention> {
         None
     }
 

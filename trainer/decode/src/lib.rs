@@ -6,6 +6,6 @@ mod sampling;
 mod texts;
 
 pub use beam::{BeamSettings, Finish, Hypothesis, LengthPenalty, Symbols, beam_search};
-pub use decoder::Decoder;
+pub use decoder::{Attention, Decoder};
 pub use sampling::Sampling;
 pub use texts::{Generator, Texts};

@@ -29,28 +29,40 @@ pub struct Nll {
     pub trained: Tensor,
     /// Of the words as they are, without a graph, where an adversary moves them in training.
     pub plain: Option<Tensor>,
+    /// Of the words where the adversary moves them to, without a graph, where that is not what is trained: where targets are smoothed.
+    pub moved: Option<Tensor>,
 }
 
 impl Nll {
     /// Trained as it is.
     pub fn of(trained: Tensor) -> Self {
-        Self { trained, plain: None }
+        Self { trained, plain: None, moved: None }
     }
 
     /// Of words that `adversary`, if there is one, leaves as they are.
     pub fn unmoved(trained: Tensor, adversary: Option<&Adversary>) -> Self {
-        Self { plain: adversary.map(|_| trained.detach()), trained }
+        Self { plain: adversary.map(|_| trained.detach()), trained, moved: None }
     }
 
     /// The same of what `f` makes of both.
     pub fn map(&self, f: impl Fn(&Tensor) -> Tensor) -> Self {
-        Self { trained: f(&self.trained), plain: self.plain.as_ref().map(f) }
+        Self {
+            trained: f(&self.trained),
+            plain: self.plain.as_ref().map(&f),
+            moved: self.moved.as_ref().map(&f),
+        }
     }
 
     /// What `f` makes of these and of `other`'s, which have the same adversary or none.
     pub fn join(&self, other: &Self, f: impl Fn(&Tensor, &Tensor) -> Tensor) -> Self {
         let plain = self.plain.as_ref().zip(other.plain.as_ref()).map(|(own, other)| f(own, other));
-        Self { trained: f(&self.trained, &other.trained), plain }
+        let moved = self.moved.as_ref().zip(other.moved.as_ref()).map(|(own, other)| f(own, other));
+        Self { trained: f(&self.trained, &other.trained), plain, moved }
+    }
+
+    /// What an adversary makes of what is reported.
+    pub fn against(&self) -> &Tensor {
+        self.moved.as_ref().unwrap_or(&self.trained)
     }
 
     /// What is reported: without an adversary what is trained.
@@ -77,7 +89,7 @@ pub fn nll(
         return Nll::unmoved(trained, Some(adversary));
     }
     let plain = tch::no_grad(|| without(&trained, &margins));
-    Nll { trained, plain: Some(plain) }
+    Nll { trained, plain: Some(plain), moved: None }
 }
 
 /// The same of smoothed targets, whose loss is trained; what is reported is −ln P of the targets themselves. Scores fall first, then targets are smoothed.
@@ -91,12 +103,15 @@ pub fn smoothed(
 ) -> Nll {
     let Some(adversary) = adversary else {
         let [trained, nll] = cross_entropy::smoothed(kernels, hidden, parts, targets, None, smoothing);
-        return Nll { trained, plain: Some(nll) };
+        return Nll { trained, plain: Some(nll), moved: None };
     };
     let (margins, parts) = adversary.differentiated(hidden, parts, targets);
     let [trained, nll] = cross_entropy::smoothed(kernels, hidden, &parts, targets, Some(&margins), smoothing);
-    let plain = if adversary.moves() { tch::no_grad(|| without(&nll, &margins)) } else { nll };
-    Nll { trained, plain: Some(plain) }
+    let plain = match adversary.moves() {
+        true => tch::no_grad(|| without(&nll, &margins)),
+        false => nll.shallow_clone(),
+    };
+    Nll { trained, plain: Some(plain), moved: Some(nll) }
 }
 
 /// −ln P as it was before `margins` were taken off the targets' scores, from what it is after: with R for the other words,

@@ -1,5 +1,6 @@
 //! One step of a decoder: the most probable continuations of each of its rows.
 
+use std::rc::Rc;
 use std::sync::OnceLock;
 
 use segue_kernels::libtorch::stream::put;
@@ -7,7 +8,7 @@ use segue_kernels::threads;
 use tch::{Kind, Tensor};
 
 use super::BeamSettings;
-use crate::Decoder;
+use crate::{Attention, Decoder};
 
 /// A token that may come next, and its ln P.
 pub type Next = (f64, i64);
@@ -16,8 +17,8 @@ pub type Next = (f64, i64);
 pub struct Step {
     /// For each row twice as many tokens as there are beams, the most probable first, equal ones by number.
     tops: Vec<Vec<Next>>,
-    /// Attention of each row to its source, where it is watched: row after row, and how many positions each has.
-    attention: Option<(Vec<f32>, usize)>,
+    /// Attention of each row to the positions of its source, where it is watched.
+    attention: Vec<Rc<[f32]>>,
 }
 
 impl Step {
@@ -30,9 +31,10 @@ impl Step {
             _ => tops(&values::<f32>(&log_probs.to_kind(Kind::Float)), words, count, never),
         };
         let attention = settings.watches_attention().then(|| decoder.attention()).flatten();
-        let attention = attention.map(|attention| {
-            let positions = attention.size()[1] as usize;
-            (values(&attention.to_kind(Kind::Float)), positions)
+        let attention = attention.map_or(Vec::new(), |Attention { weights, lengths }| {
+            let (all, positions) = (values::<f32>(&weights.to_kind(Kind::Float)), weights.size()[1] as usize);
+            let rows = all.chunks_exact(positions).zip(lengths);
+            rows.map(|(row, length)| Rc::from(&row[..length.min(positions)])).collect()
         });
         Self { tops, attention }
     }
@@ -47,12 +49,9 @@ impl Step {
         &self.tops[row]
     }
 
-    /// Attention of row `row` to its source; empty where it is not watched.
-    pub fn attention(&self, row: usize) -> &[f32] {
-        match &self.attention {
-            Some((all, positions)) => &all[row * positions..(row + 1) * positions],
-            None => &[],
-        }
+    /// Attention of row `row` to its source, where it is watched.
+    pub fn attention(&self, row: usize) -> Option<&Rc<[f32]>> {
+        self.attention.get(row)
     }
 }
 

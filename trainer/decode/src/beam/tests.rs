@@ -3,6 +3,7 @@
 use tch::{Device, Kind};
 
 use super::*;
+use crate::Attention;
 
 /// Probabilities of the end and of three tokens after the start and after each of these.
 const START: [f64; 4] = [0.05, 0.50, 0.45, 0.0];
@@ -171,10 +172,13 @@ impl Decoder for Attends {
         self.0.keep(rows);
     }
 
-    fn attention(&self) -> Option<Tensor> {
+    fn attention(&self) -> Option<Attention> {
         let rows: Vec<f64> =
             self.1.iter().flat_map(|last| if *last == 2 { [0.2, 0.8] } else { [0.9, 0.1] }).collect();
-        Some(Tensor::from_slice(&rows).view([-1, 2]).to_kind(Kind::Float))
+        let weights = Tensor::from_slice(&rows).view([-1, 2]).to_kind(Kind::Float);
+        // Padding, which nothing attends to.
+        let weights = weights.constant_pad_nd([0, 3]);
+        Some(Attention { weights, lengths: vec![2; self.1.len()] })
     }
 
     fn device(&self) -> Device {

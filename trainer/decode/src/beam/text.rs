@@ -1,6 +1,7 @@
 //! The search for one text: beams that are alive, and texts that have ended.
 
 use std::cmp::Ordering;
+use std::rc::Rc;
 
 use super::step::Step;
 use super::{BeamSettings, Finish, Hypothesis};
@@ -12,22 +13,22 @@ struct Beam {
     tokens: Vec<i64>,
     log_prob: f64,
     /// Attention of each token to the source, where it is watched.
-    alignments: Vec<Vec<f32>>,
+    alignments: Vec<Rc<[f32]>>,
 }
 
 impl Beam {
     /// It and one more token, that of a row `parent` which attends to the source like that.
-    fn grown(&self, parent: usize, token: i64, log_prob: f64, attention: &[f32]) -> Self {
+    fn grown(&self, parent: usize, token: i64, log_prob: f64, attention: Option<&Rc<[f32]>>) -> Self {
         let tokens = self.tokens.iter().copied().chain([token]).collect();
-        let own = (!attention.is_empty()).then(|| attention.to_vec());
-        Self { parent, tokens, log_prob, alignments: self.alignments.iter().cloned().chain(own).collect() }
+        let alignments = self.alignments.iter().chain(attention).cloned().collect();
+        Self { parent, tokens, log_prob, alignments }
     }
 
     /// Σ_i ln min(1, Σ_j attention of token j to position i).
     fn coverage(&self) -> f64 {
-        let positions = self.alignments.first().map_or(0, Vec::len);
+        let positions = self.alignments.first().map_or(0, |row| row.len());
         let covered =
-            |position| self.alignments.iter().map(|row: &Vec<f32>| f64::from(row[position])).sum::<f64>();
+            |position: usize| self.alignments.iter().map(|row| f64::from(row[position])).sum::<f64>();
         // A position that nothing attends to has a logarithm all the same.
         (0..positions).map(|position| covered(position).clamp(f64::MIN_POSITIVE, 1.0).ln()).sum()
     }
@@ -112,11 +113,11 @@ impl<'a> Text<'a> {
         let coverage =
             if self.settings.coverage > 0.0 { self.settings.coverage * beam.coverage() } else { 0.0 };
         let score = beam.log_prob / penalty + coverage;
-        let Beam { mut tokens, log_prob, mut alignments, .. } = beam;
+        let Beam { mut tokens, log_prob, alignments, .. } = beam;
         if ended {
             tokens.pop();
         }
-        alignments.truncate(tokens.len());
+        let alignments = alignments.iter().take(tokens.len()).map(|row| row.to_vec()).collect();
         Hypothesis { tokens, log_prob, score, ended, alignments }
     }
 

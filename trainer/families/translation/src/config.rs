@@ -50,6 +50,18 @@ impl ModelSection for TranslationConfig {
                 ));
             }
         }
+        for (key, id) in
+            [("model.pad_token_id", self.pad_token_id), ("model.eos_token_id", self.eos_token_id)]
+        {
+            if self.vocab_size > 0 && id >= self.vocab_size {
+                let why = format!("must be below model.vocab_size = {}", self.vocab_size);
+                return Err(out_of_range(key, id, &why));
+            }
+        }
+        if self.vocab_size > 0 && self.pad_token_id == self.eos_token_id {
+            let why = "is model.pad_token_id too: a text could not end";
+            return Err(out_of_range("model.eos_token_id", self.eos_token_id, why));
+        }
         if !self.d_model.is_multiple_of(2) {
             let why = "must be even: half of a position's vector are sines, half cosines";
             return Err(out_of_range("model.d_model", self.d_model, why));

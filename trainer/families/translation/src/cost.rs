@@ -3,7 +3,8 @@
 use segue_cost::{MicroStep, PER_MULTIPLY_ADD, Role, Work};
 
 use super::keys::TranslationConfig;
-use super::model::{Side, specs};
+use super::model::specs;
+use super::side::Side;
 
 /// Tokens of a sentence that attention is counted for: about the mean of news.
 const LENGTH: f64 = 30.0;

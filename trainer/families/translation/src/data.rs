@@ -79,10 +79,6 @@ struct Pairs {
 }
 
 impl Job for Pairs {
-    fn names(&self) -> Option<usize> {
-        Some(self.tokenizer.vocab_size())
-    }
-
     fn data(&self) -> String {
         self.corpus.fingerprint().into()
     }
@@ -162,20 +158,22 @@ impl Family for Translation<'_> {
         let (pairs, batches) = (self.data.pairs.clone(), self.data.batches.clone());
         let symbols = PairSymbols { start: padding, pad: padding };
         let range = place.layout.lane_range();
-        let reader = PairReader::new(pairs.clone(), batches.clone(), lanes, range, symbols)?;
+        let reader = PairReader::new(pairs, batches, lanes, range, symbols)?;
         let device = self.compute.device();
-        let prepared = move |(nth, read): (u64, Vec<PairBatch>)| {
-            let of_step = (nth - 1) * lanes as u64..nth * lanes as u64;
-            let targets = of_step.flat_map(|place| batches.at(place)).map(|number| pairs.lengths(*number).1);
-            let work = Some(targets.sum::<usize>() as f64);
-            let batch = read.iter().map(|batch| PairTensors::of(batch, device)).collect();
-            Prepared { work, ..Prepared::of(batch) }
+        let prepared = move |read: Vec<PairBatch>| {
+            Prepared::of(read.iter().map(|batch| PairTensors::of(batch, device)).collect())
         };
-        Ok(Box::new(Numbered(reader).map(prepared)))
+        Ok(Box::new(reader.map(prepared)))
     }
 
     fn begin(&self, learner: &Translator, from: &Path) -> Result<Begun, TrainError> {
-        super::folder::begin(learner.parameters(), &self.data.tokenizer, from)
+        super::folder::begin(
+            self.config.models(),
+            self.model,
+            learner.parameters(),
+            &self.data.tokenizer,
+            from,
+        )
     }
 
     fn evaluates(&self) -> bool {
@@ -201,16 +199,5 @@ impl Family for Translation<'_> {
 
     fn tokenizer(&self) -> Option<&Arc<Tokenizer>> {
         Some(&self.data.tokenizer)
-    }
-}
-
-/// A reader whose batches come with their numbers.
-struct Numbered(PairReader);
-
-impl Reader for Numbered {
-    type Batch = (u64, Vec<PairBatch>);
-
-    fn read(&mut self, nth: u64) -> Result<Self::Batch, segue_data_error::DataError> {
-        Ok((nth, self.0.read(nth)?))
     }
 }

@@ -1,6 +1,6 @@
 //! Translations that are written, a token of each at a time: keys and values of the source are made once, those of the target are kept.
 
-use segue_decode::Decoder;
+use segue_decode::{Attention, Decoder};
 use segue_layers::attention::multi_head::KeyValues;
 use tch::{Device, Tensor};
 
@@ -17,6 +17,9 @@ pub struct Translating<'a> {
     /// Of each layer, keys and values of what was written, a row each.
     written: Vec<Option<KeyValues>>,
     position: i64,
+    /// Tokens of each source.
+    lengths: Vec<usize>,
+    /// Of the last step, `[rows, source]`.
     attention: Option<Tensor>,
 }
 
@@ -30,7 +33,8 @@ impl<'a> Translating<'a> {
             let of_source = layers.iter().filter_map(|layer| layer.to_source());
             let sources = of_source.map(|(heads, _)| heads.key_values(&states)).collect();
             let written = layers.iter().map(|_| None).collect();
-            Self { model, beams: beams as i64, sources, mask, written, position: 0, attention: None }
+            let lengths = lengths.iter().map(|length| *length as usize).collect();
+            Self { model, beams: beams as i64, sources, mask, written, position: 0, lengths, attention: None }
         })
     }
 }
@@ -58,11 +62,15 @@ impl Decoder for Translating<'_> {
         if self.sources.first().is_some_and(|first| first.rows(heads) != sources.size()[0]) {
             self.sources.iter_mut().for_each(|source| *source = source.select(&sources, heads));
             self.mask = self.mask.as_ref().map(|mask| mask.index_select(0, &sources));
+            let kept = Vec::<i64>::try_from(&sources).unwrap_or_default();
+            self.lengths = kept.iter().map(|source| self.lengths[*source as usize]).collect();
         }
     }
 
-    fn attention(&self) -> Option<Tensor> {
-        self.attention.as_ref().map(Tensor::shallow_clone)
+    fn attention(&self) -> Option<Attention> {
+        let weights = self.attention.as_ref()?.shallow_clone();
+        let rows = self.lengths.iter().flat_map(|length| vec![*length; self.beams as usize]);
+        Some(Attention { weights, lengths: rows.collect() })
     }
 
     fn device(&self) -> Device {

@@ -60,7 +60,7 @@ impl Validation {
         let groups = pairs.by_length(data.batch_tokens, data.batch_sentences);
         let first = (pairs.len() as u64).min(eval.translated) as u32;
         let sources: Vec<u32> = (0..first).map(|number| pairs.lengths(number).0 as u32).collect();
-        let translated = group_by_length(&sources, usize::MAX, TOGETHER);
+        let translated = group_by_length(&sources, data.batch_tokens, TOGETHER);
         Ok(Some(Self { pairs, groups, translated, eval, words }))
     }
 
@@ -74,14 +74,15 @@ impl Validation {
         let loss = self.loss(learner, comm, watch)?;
         let mut row = json!({ "count": self.pairs.len(), "loss": loss, "ppl": loss.exp() });
         let mut scalars = vec![("valid/loss".to_string(), loss), ("valid/ppl".into(), loss.exp())];
-        let mut lines = vec![format!("validation: loss {loss:.4}, ppl {:.3}", loss.exp())];
+        let mut lines = Vec::new();
+        let mut found = format!("validation: loss {loss:.4}, ppl {:.3}", loss.exp());
         let mut bleu = None;
         if !self.translated.is_empty() {
             let (counts, shown) = self.translate(learner, comm, watch)?;
             let metric = self.metric();
             let score = metric.score(&counts);
             let signature = metric.signature(ReferenceCount::Fixed(1));
-            lines[0] += &format!(", BLEU {:.2} of {} translations", score.score, self.translated_pairs());
+            found += &format!(", BLEU {:.2} of {} translations", score.score, self.translated_pairs());
             lines.extend(shown.iter().map(|shown| {
                 let Shown { number, source, reference, translation } = shown;
                 format!("pair {number}\n  source       {source}\n  translation  {translation}\n  reference    {reference}")
@@ -91,6 +92,7 @@ impl Validation {
             scalars.push(("valid/bleu".into(), score.score));
             bleu = Some(score.score);
         }
+        lines.push(found);
         let (lead, better) = match (self.eval.lead, bleu) {
             (LeadingMeasure::Bleu, Some(bleu)) => (bleu, Better::Higher),
             _ => (loss, Better::Lower),
@@ -151,7 +153,8 @@ impl Validation {
         })?;
         let mut all: Vec<Shown> = Vec::new();
         for part in share.collect(&own)? {
-            let read: Vec<(u32, String, String, String)> = serde_json::from_slice(&part).unwrap_or_default();
+            let read: Vec<(u32, String, String, String)> = serde_json::from_slice(&part)
+                .map_err(|error| TrainError::Layout(format!("a rank sent no translations: {error}")))?;
             all.extend(read.into_iter().map(|(number, source, reference, translation)| Shown {
                 number,
                 source,

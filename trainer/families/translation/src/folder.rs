@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
+use segue_configs::Models;
 use segue_engine::Begun;
-use segue_engine::checkpoint::{WEIGHTS, locate, read_tensors};
+use segue_engine::checkpoint::{WEIGHTS, read_tensors};
+use segue_family::Trained;
 use segue_kernels::{Parameters, TrainError};
 use segue_tokenizer::Tokenizer;
 use serde_json::{Value, json};
@@ -31,9 +33,32 @@ pub fn hugging_face_config(model: &TranslationConfig) -> Value {
     config
 }
 
+/// Whether weights of one mean the same in the other: dropout and lengths may differ.
+fn computes_alike(one: &TranslationConfig, other: &TranslationConfig) -> bool {
+    let weights = |model: &TranslationConfig| TranslationConfig {
+        dropout: 0.0,
+        attention_dropout: 0.0,
+        activation_dropout: 0.0,
+        max_position_embeddings: 1,
+        ..model.clone()
+    };
+    weights(one) == weights(other)
+}
+
 /// Fills `parameters` with the weights of a run, a checkpoint or a model folder, whose tokenizer is `tokenizer`.
-pub fn begin(parameters: &Parameters, tokenizer: &Tokenizer, from: &Path) -> Result<Begun, TrainError> {
-    let (folder, passed_over) = locate(from)?;
+pub fn begin(
+    models: &'static Models,
+    model: &TranslationConfig,
+    parameters: &Parameters,
+    tokenizer: &Tokenizer,
+    from: &Path,
+) -> Result<Begun, TrainError> {
+    let Trained { path: folder, config, passed_over, .. } = Trained::open(models, from)?;
+    if !config.get::<TranslationConfig>().is_some_and(|theirs| computes_alike(theirs, model)) {
+        let what =
+            "its weights are those of another model\nhint: set the keys of [model] that its config.json has";
+        return Err(TrainError::OtherModel { path: folder, what: what.into() });
+    }
     let theirs = Tokenizer::load(&folder)?;
     if theirs.fingerprint() != tokenizer.fingerprint() {
         let what = "its tokenizer is another one than the corpus has: its ids stand for other words\nhint: build the corpus with --tokenizer \

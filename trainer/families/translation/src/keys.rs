@@ -8,8 +8,11 @@ use segue_data_error::DataError;
 use segue_decode::{BeamSettings, Finish, LengthPenalty};
 use segue_layers::cross_entropy::{Distribution, SmoothingForm};
 use segue_layers::{Activation, NormPlace};
+use segue_tokenizer::{Tokenizer, TokenizerKind};
 use serde::{Deserialize, Serialize};
 
+/// Id of padding in fairseq's dictionaries.
+const PAD_OF_FAIRSEQ: usize = 1;
 /// More layers than any model has.
 const MOST_LAYERS: usize = 1 << 10;
 /// More tokens than a batch has on any machine.
@@ -63,7 +66,7 @@ pub struct TranslationConfig {
     pub attention_bias: bool,
     /// The softmax has a bias for each word.
     pub output_bias: bool,
-    /// Longest text that is read or written, in tokens. Positions are computed: a longer one costs no parameters.
+    /// Most tokens of a sentence that `segue translate` reads, and of a translation. Training reads what the corpus has.
     #[schemars(transform = size())]
     pub max_position_embeddings: usize,
     /// Id of padding, with which a target begins; set with the vocabulary.
@@ -248,6 +251,10 @@ impl OwnSection for TranslationEvalConfig {
     const TITLE: &'static str = "translation";
 
     fn idle(&self) -> Vec<Idle> {
+        let one = self.translated > 0 && self.beams == 1;
+        let why = "chooses between candidates: needs eval.beams above 1";
+        let keys = ["length_penalty", "length_form", "coverage_penalty", "finish"];
+        let mut idle = Idle::all(one, Self::NAME, &keys, &["eval.beams"], why);
         let none = self.translated == 0;
         let why = "needs eval.translated above 0";
         let keys = [
@@ -260,7 +267,8 @@ impl OwnSection for TranslationEvalConfig {
             "finish",
             "more_tokens",
         ];
-        Idle::all(none, Self::NAME, &keys, &["eval.translated"], why)
+        idle.extend(Idle::all(none, Self::NAME, &keys, &["eval.translated"], why));
+        idle
     }
 
     fn check(&self) -> Result<(), ConfigError> {
@@ -274,7 +282,7 @@ impl OwnSection for TranslationEvalConfig {
 
 impl TranslationConfig {
     /// Takes the vocabulary of `tokenizer`, and one more entry where that has no padding. Refuses one without an end of texts.
-    pub fn fit_tokenizer(&mut self, tokenizer: &segue_tokenizer::Tokenizer) -> Result<(), DataError> {
+    pub fn fit_tokenizer(&mut self, tokenizer: &Tokenizer) -> Result<(), DataError> {
         let Some(end) = tokenizer.eos_id() else {
             let why = "its tokenizer has no token that ends a text, and translations end with one";
             return Err(DataError::Usage(format!(
@@ -282,7 +290,8 @@ impl TranslationConfig {
             )));
         };
         let size = tokenizer.vocab_size();
-        let padding = tokenizer.token_id("<pad>").map(|id| id as usize);
+        // Of other kinds `<pad>` may be a word of the text.
+        let padding = (tokenizer.kind() == TokenizerKind::SubwordNmt).then_some(PAD_OF_FAIRSEQ);
         (self.eos_token_id, self.pad_token_id) = (end as usize, padding.unwrap_or(size));
         self.vocab_size = size + usize::from(padding.is_none());
         Ok(())

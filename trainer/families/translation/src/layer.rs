@@ -9,7 +9,7 @@ use segue_layers::{Activation, Residual};
 use tch::Tensor;
 
 use super::keys::TranslationConfig;
-use super::model::{EPSILON, Side};
+use super::side::{EPSILON, Side};
 
 /// Uniform with variance 2 / (in + out) (Glorot and Bengio 2010, eq. 16).
 fn glorot([out, width]: [i64; 2]) -> Init {

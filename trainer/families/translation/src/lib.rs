@@ -11,6 +11,7 @@ mod layer;
 mod model;
 mod objective;
 mod search;
+mod side;
 mod trained;
 
 use segue_family::Entry;

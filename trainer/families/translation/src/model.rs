@@ -10,48 +10,10 @@ use tch::{Device, Kind, Tensor};
 
 use super::keys::TranslationConfig;
 use super::layer::Layer;
+use super::side::{EPSILON, Side};
 
 const TABLE: &str = "model.shared.weight";
 const OUTPUT_BIAS: &str = "final_logits_bias";
-/// Of the norms, as in Marian models.
-pub const EPSILON: f64 = 1e-5;
-
-/// Which half of the model a layer is of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
-    /// Reads the source.
-    Encoder,
-    /// Writes the target.
-    Decoder,
-}
-
-impl Side {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Encoder => "encoder",
-            Self::Decoder => "decoder",
-        }
-    }
-
-    /// What the names of the parameters of layer `index` begin with.
-    pub fn layer(self, index: usize) -> String {
-        format!("model.{}.layers.{index}", self.name())
-    }
-
-    fn last_norm(self) -> String {
-        format!("model.{}.layer_norm", self.name())
-    }
-
-    /// Layers, heads and inner width.
-    pub fn sizes(self, config: &TranslationConfig) -> [usize; 3] {
-        let TranslationConfig { encoder_layers, decoder_layers, .. } = *config;
-        match self {
-            Self::Encoder => [encoder_layers, config.encoder_attention_heads, config.encoder_ffn_dim],
-            Self::Decoder => [decoder_layers, config.decoder_attention_heads, config.decoder_ffn_dim],
-        }
-    }
-}
-
 /// Every parameter, in the order of the forward pass: one table of words, layers, and where norms come first one more at the end of each half.
 pub fn specs(config: &TranslationConfig) -> Vec<ParameterSpec> {
     let (words, width) = (config.vocab_size as i64, config.d_model as i64);

@@ -144,7 +144,7 @@ impl Learner for Translator {
         let batch = &batch[micro_step];
         let nll = self.nll(batch, Some(noise));
         let sum = |x: &Tensor| x.sum(None::<Kind>);
-        let statistics = self.adversary.as_ref().map(|_| sum(&nll.trained).detach());
+        let statistics = self.adversary.as_ref().map(|_| sum(nll.against()).detach());
         Loss {
             objectives: vec![sum(&nll.trained)],
             reported: sum(nll.reported()).detach(),

@@ -19,6 +19,12 @@ pub static TRANSLATES: Translates = Translates(|trained| {
         return Err(trained.is_not("a model that translates"));
     };
     let tokenizer = Tokenizer::load(&trained.path)?;
+    let fits = tokenizer.vocab_size() <= config.vocab_size
+        && tokenizer.eos_id().is_some_and(|end| end as usize == config.eos_token_id);
+    if !fits {
+        let what = "its tokenizer is not that of the model\nhint: give the folder the tokenizer that the model was trained with";
+        return Err(TrainError::OtherModel { path: trained.path, what: what.into() });
+    }
     let model = Transformer::new(config, &trained.parameters(specs(config))?);
     Ok(Box::new(SentenceTranslator { model, tokenizer }))
 });
@@ -48,12 +54,11 @@ impl SentenceTranslator {
         ids.iter().map(|id| self.tokenizer.token(*id as u32).unwrap_or_default()).collect()
     }
 
-    fn translation(&self, source: &[i64], found: Hypothesis) -> Translation {
+    fn translation(&self, source: &[i64], found: Hypothesis, aligned: bool) -> Translation {
         let strongest = |row: &Vec<f32>| {
             let places = row.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1).then(b.0.cmp(&a.0)));
             places.map_or(0, |(place, _)| place)
         };
-        let aligned = !found.alignments.is_empty();
         let pieces = |ids: &[i64]| if aligned { self.pieces(ids) } else { Vec::new() };
         Translation {
             text: self.tokenizer.decode_signed(&found.tokens),
@@ -74,6 +79,11 @@ impl Translator for SentenceTranslator {
         }
         let search = Search { beam: *search, more_tokens: MORE_TOKENS };
         let found = search.translate(&self.model, std::slice::from_ref(&source)).pop().unwrap_or_default();
-        Ok(found.into_iter().map(|found| self.translation(&source, found)).collect())
+        if found.is_empty() {
+            let why = "the model gives no probabilities for it, but values that are not finite";
+            return Err(DataError::Usage(why.into()).into());
+        }
+        let aligned = search.beam.alignments;
+        Ok(found.into_iter().map(|found| self.translation(&source, found, aligned)).collect())
     }
 }

@@ -2,7 +2,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::bleu::{BleuCounts, closest_length};
+use super::bleu::closest_length;
+use super::bleu_counts::BleuCounts;
 use super::bleu_score::brevity_penalty;
 use super::ngrams::{NgramTable, ngram_totals};
 

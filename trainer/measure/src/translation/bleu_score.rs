@@ -2,7 +2,7 @@ use std::fmt::{self, Display};
 
 use serde::Serialize;
 
-use super::bleu::{BleuCounts, Smoothing};
+use super::bleu_counts::{BleuCounts, Smoothing};
 use super::signature::score_line;
 
 /// sacrebleu's logarithm of zero: the exponential of any mean with it is zero.

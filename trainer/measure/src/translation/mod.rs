@@ -21,6 +21,7 @@
 
 mod against_all;
 mod bleu;
+mod bleu_counts;
 mod bleu_score;
 mod categories;
 mod chrf;
@@ -35,11 +36,13 @@ mod tercom;
 mod tokenize;
 
 pub use against_all::{METHOD1_EPSILON, SetBleu, corpus_bleu_against_all, self_bleu};
-pub use bleu::{Bleu, BleuCounts, Smoothing};
+pub use bleu::Bleu;
+pub use bleu_counts::{BleuCounts, Smoothing};
 pub use bleu_score::BleuScore;
 pub use chrf::{Chrf, ChrfCounts, ChrfScore};
 pub use metric::TranslationMetric;
 pub use ngrams::{Matcher, NgramTable, TokenIds};
 pub use signature::{ReferenceCount, SACREBLEU_VERSION, Signature};
-pub use ter::{Ter, TerCounts, TerScore};
+pub use ter::{TerCounts, TerScore};
+pub use tercom::Ter;
 pub use tokenize::Tokenizer;

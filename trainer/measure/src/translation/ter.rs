@@ -10,20 +10,7 @@ use super::ngrams::TokenIds;
 use super::rules::words;
 use super::shifts::count_edits;
 use super::signature::{ReferenceCount, Signature, score_line};
-use super::tercom;
-
-/// Translation edit rate (Snover et al. 2006), with the settings and values of sacrebleu 2.6.0, which follows tercom.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ter {
-    /// Whether punctuation is separated from words.
-    pub normalized: bool,
-    /// Whether punctuation is removed.
-    pub no_punct: bool,
-    /// Whether the two settings above extend to Chinese and Japanese; `normalized` makes words of their characters.
-    pub asian_support: bool,
-    /// Whether case is kept; otherwise lines are lower-cased.
-    pub case_sensitive: bool,
-}
+use super::tercom::Ter;
 
 /// Counts that TER is computed from. They add up.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,13 +68,6 @@ impl TerScore {
 impl Display for TerScore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&score_line("TER", "", self.score, f.precision().unwrap_or(2)))
-    }
-}
-
-impl Ter {
-    /// A line as tercom prepares it: the words that are compared, with single spaces between.
-    pub fn prepare(&self, line: &str) -> String {
-        tercom::prepare(self, line)
     }
 }
 

@@ -1,22 +1,36 @@
 use super::rules::{is_plain_punctuation, is_space, pad, single_spaced, split_numbers, unescape_xml};
-use super::ter::Ter;
 
-/// A line as tercom's `Normalizer.java` prepares it, in sacrebleu's reading: words with single spaces between.
-pub fn prepare(settings: &Ter, line: &str) -> String {
-    let line = line.trim_end_matches(is_space);
-    let mut line = if settings.case_sensitive { line.to_string() } else { line.to_lowercase() };
-    if settings.normalized {
-        line = take_apart(&line);
-        if settings.asian_support {
-            line = pad(&line, |c| is_ideograph(c) || is_asian_punctuation(c));
+/// Translation edit rate (Snover et al. 2006), with the settings and values of sacrebleu 2.6.0, which follows tercom.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ter {
+    /// Whether punctuation is separated from words.
+    pub normalized: bool,
+    /// Whether punctuation is removed.
+    pub no_punct: bool,
+    /// Whether the two settings above extend to Chinese and Japanese; `normalized` makes words of their characters.
+    pub asian_support: bool,
+    /// Whether case is kept; otherwise lines are lower-cased.
+    pub case_sensitive: bool,
+}
+
+impl Ter {
+    /// A line as tercom's `Normalizer.java` prepares it, in sacrebleu's reading: words with single spaces between.
+    pub fn prepare(&self, line: &str) -> String {
+        let line = line.trim_end_matches(is_space);
+        let mut line = if self.case_sensitive { line.to_string() } else { line.to_lowercase() };
+        if self.normalized {
+            line = take_apart(&line);
+            if self.asian_support {
+                line = pad(&line, |c| is_ideograph(c) || is_asian_punctuation(c));
+            }
         }
+        if self.no_punct {
+            let is_removed =
+                |c: char| is_removed_punctuation(c) || self.asian_support && is_asian_punctuation(c);
+            line.retain(|c| !is_removed(c));
+        }
+        single_spaced(&line)
     }
-    if settings.no_punct {
-        let is_removed =
-            |c: char| is_removed_punctuation(c) || settings.asian_support && is_asian_punctuation(c);
-        line.retain(|c| !is_removed(c));
-    }
-    single_spaced(&line)
 }
 
 /// Separates punctuation and the possessive `'s`. The reference has a second rule for `'s` at the end of the line, which
@@ -72,7 +86,7 @@ mod tests {
             (all, "漢字かな。カナ！ (a), b", "漢 字 かな カナ a b"),
             (Ter { normalized: false, ..all }, "漢字。 (a), b's", "漢字 a b's"),
         ] {
-            assert_eq!(prepare(&settings, line), expected, "{line:?}");
+            assert_eq!(settings.prepare(line), expected, "{line:?}");
         }
     }
 
@@ -80,7 +94,7 @@ mod tests {
         #[test]
         fn any_text_is_prepared(line in ".{0,60}", normalized: bool, no_punct: bool, asian_support: bool) {
             let settings = Ter { normalized, no_punct, asian_support, case_sensitive: false };
-            let prepared = prepare(&settings, &line);
+            let prepared = settings.prepare(&line);
             prop_assert_eq!(&single_spaced(&prepared), &prepared);
         }
     }

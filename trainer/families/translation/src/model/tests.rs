@@ -1,4 +1,4 @@
-use segue_decode::{BeamSettings, Decoder};
+use segue_decode::{Attention, BeamSettings, Decoder};
 use tch::IndexOp;
 
 use super::*;
@@ -141,8 +141,8 @@ fn a_step_with_what_is_kept_gives_what_reading_all_gives() {
             let mask = mask.as_ref().map(|mask| mask.narrow(0, 1, 1));
             let whole = model.decode(&ids(&[&[22, 4, 10, 5]]), &states.narrow(0, 1, 1), mask.as_ref(), None);
             assert!(far(&model.log_probs(&whole).i((0, 3)), &fourth.get(0)) < most);
-            let attention = decoder.attention().unwrap();
-            assert_eq!(attention.size(), [2, 4]);
+            let Attention { weights: attention, lengths } = decoder.attention().unwrap();
+            assert_eq!((attention.size(), lengths), (vec![2, 4], vec![4, 4]));
             assert!(
                 far(
                     &attention.sum_dim_intlist(1, false, None::<Kind>),
@@ -160,7 +160,8 @@ fn translations_side_by_side_are_those_alone() {
     let sources: [&[i64]; 4] = [&[4, 5, 0], &[6, 7, 8, 9, 1, 2, 0], &[3, 0], &[11, 12, 13, 0]];
     let sources: Vec<Vec<i64>> = sources.iter().map(|source| source.to_vec()).collect();
     for beams in [1, 3] {
-        let search = Search { beam: BeamSettings { beams, ..Default::default() }, more_tokens: 5 };
+        let beam = BeamSettings { beams, coverage: 0.3, ..Default::default() };
+        let search = Search { beam, more_tokens: 5 };
         let together = search.translate(&model, &sources);
         for (source, together) in sources.iter().zip(together) {
             let alone = search.translate(&model, std::slice::from_ref(source)).remove(0);
