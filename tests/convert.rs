@@ -233,6 +233,10 @@ fn the_public_package_puts_adapters_on_their_base() {
     let adapter = place.text("adapter");
     let taken = succeed(alone(&["--json", "convert", "--adapter", &place.text("run"), &adapter]));
     assert!(taken["modules"].as_u64().unwrap() > 0, "{taken}");
+    let document = std::fs::read_to_string(place.path("adapter/adapter_config.json")).unwrap();
+    let document: serde_json::Value = serde_json::from_str(&document).unwrap();
+    let base = document["base_model_name_or_path"].as_str().unwrap_or_default();
+    assert!(base.starts_with(&place.text("encoder/checkpoints")), "{document}");
     fail(alone(&["convert", "--adapter", &place.text("run"), &adapter]), 73, &["adapter"]);
     let Some(python) = peer_python("base") else { return };
     let script = format!("{ROOT}/tests/peers/adapter_logits.py");

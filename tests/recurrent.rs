@@ -567,7 +567,7 @@ fn a_recurrent_model_refuses_what_it_cannot_do() {
     let place = Workplace::new();
     let refused =
         |option: &str, words: &[&str]| fail(alone(&place.pretrain_lstm("run", &[option])), 78, words);
-    refused("train.recompute=true", &["train.recompute", "recurrent"]);
+    refused("train.recompute=true", &["train.recompute", "does not read it"]);
     refused("model.input_embedding_ratio=0.5", &["model.input_embedding_ratio", "residual"]);
     refused("model.cell=gru", &["model.state_dropout", "no state beside its output"]);
     refused("data.order=pairs", &["data.order", "streams"]);

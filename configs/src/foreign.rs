@@ -20,6 +20,7 @@ pub const NAMES: &[(&str, &str)] = &[
     ("max_step", "train.steps"),
     ("max_update", "train.steps"),
     ("num_train_epochs", "task.epochs"),
+    ("epochs", "task.epochs"),
     ("max_epochs", "task.epochs"),
     ("max_epoch", "task.epochs"),
     ("batch_size", "train.lanes"),
@@ -95,7 +96,10 @@ pub const NOTES: &[(&str, &str)] = &[
     ("accumulate_grad_batches", ACCUMULATION),
     ("update_freq", ACCUMULATION),
     ("batch_chunk", ACCUMULATION),
-    ("max_tokens", "a batch is train.lanes × train.segment tokens: set these"),
+    (
+        "max_tokens",
+        "a batch is train.lanes × train.segment tokens, in translation data.batch_tokens: set these",
+    ),
     ("arch", MODEL),
     ("model_name", MODEL),
     ("tensorboard_logdir", "log.tensorboard, on by default, writes into RUN/tensorboard"),
@@ -191,6 +195,7 @@ const NOTES_ON_PRETRAINING: &[(&str, &str)] = &[
         "pre-training counts steps: set train.steps; a pass over a corpus is its training tokens / (train.lanes × train.segment)",
     ),
     ("task.warmup_share", "pre-training counts steps: set schedule.warmup"),
+    ("task.label_smoothing", "in translation it is objective.label_smoothing; language models have none"),
 ];
 
 const OF_TUNING: &str = "it belongs to fine-tuning, and `segue pretrain` has nothing like it: leave it out";
@@ -273,7 +278,8 @@ mod tests {
         assert!(hint(&["num_train_epochs=3"]).contains("set train.steps"));
         assert!(hint(&["max_epoch=3"]).contains("set train.steps"));
         assert!(hint(&["warmup_ratio=0.1"]).contains("set schedule.warmup"));
-        assert_eq!(hint(&["label_smoothing_factor=0.1"]), OF_TUNING);
+        assert!(hint(&["label_smoothing_factor=0.1"]).contains("objective.label_smoothing"));
+        assert_eq!(hint(&["lora_r=8"]), OF_TUNING);
         assert_eq!(hint(&["early_stopping_patience=3"]), "did you mean `eval.patience`?");
         assert_eq!(key_of("early_stopping_patience", true), Some("task.patience"));
     }

@@ -66,13 +66,13 @@ fn hint_in(path: &Path, folder: &Path) -> Option<String> {
     let files = files(folder).ok()?;
     let names: Vec<&str> = files.iter().filter_map(|file| file.file_stem()?.to_str()).collect();
     if names.contains(&stem) {
-        return Some(format!("{stem} is a recipe that comes with the program: --config {stem}"));
+        return Some(format!("{stem} is a recipe that comes with the program, and goes by its name: {stem}"));
     }
     // A file that lies elsewhere is one of the user's.
     let above = path.parent().and_then(Path::file_name);
     above.is_none_or(|above| above == "recipes").then_some(())?;
     let meant = nearest_name(stem, names.into_iter())?;
-    Some(format!("did you mean {meant}? --config {meant} is a recipe that comes with the program"))
+    Some(format!("did you mean {meant}? It is a recipe that comes with the program, and goes by its name"))
 }
 
 #[cfg(test)]
@@ -107,7 +107,7 @@ mod tests {
         let hint = |path: &str| hint_in(path.as_ref(), &folder);
         for path in ["configs/recipes/demo.toml", "demo.toml", "elsewhere/demo.toml"] {
             let told = hint(path).unwrap();
-            assert_eq!(told, "demo is a recipe that comes with the program: --config demo");
+            assert_eq!(told, "demo is a recipe that comes with the program, and goes by its name: demo");
         }
         for path in ["dmeo", "dmeo.toml", "configs/recipes/dmeo.toml"] {
             assert!(hint(path).unwrap().starts_with("did you mean demo?"), "{path}");

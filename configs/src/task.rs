@@ -48,6 +48,9 @@ impl Config {
         idle.extend(Idle::all(tunes, "eval", &["min_delta"], &["task.name"], why));
         let why = "fine-tuning keeps its best model always";
         idle.extend(Idle::all(tunes, "checkpoint", &["best"], &["task.name"], why));
+        // The evaluation at the end of a run ends nothing.
+        let (never, why) = (tunes && self.eval.every == 0, Idle::COUNTS_EVALUATIONS);
+        idle.extend(Idle::all(never, "task", &["patience"], &["eval.every"], why));
         idle
     }
 }

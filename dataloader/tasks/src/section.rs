@@ -2,7 +2,7 @@
 
 use schemars::JsonSchema;
 use segue_configs::range::Range;
-use segue_configs::{Config, ConfigError, Idle, OwnSection, no_effect, out_of_range};
+use segue_configs::{ConfigError, Idle, OwnSection, out_of_range};
 use serde::{Deserialize, Serialize};
 
 /// How the options of an example compete (Yang 2019, §2.2.3: QNLI, WNLI).
@@ -178,14 +178,6 @@ impl OwnSection for TaskConfig {
         if self.label_smoothing > 0.0 && self.loss == TaskLoss::Margin {
             let why = "a margin is kept or missed by how far the right one leads, which has no probability to spread";
             return Err(out_of_range("task.label_smoothing", self.label_smoothing, why));
-        }
-        Ok(())
-    }
-
-    /// The evaluation at the end of a run ends nothing.
-    fn check_run(&self, config: &Config) -> Result<(), ConfigError> {
-        if self.patience > 0 && config.eval.every == 0 {
-            return Err(no_effect("task.patience", self.patience, Idle::COUNTS_EVALUATIONS));
         }
         Ok(())
     }

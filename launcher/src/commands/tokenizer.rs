@@ -175,8 +175,7 @@ impl From<OnInvalidUtf8> for InvalidUtf8 {
     Examples:\n  \
     segue tokenizer import tokenizer.json --output tokenizers/gpt2\n  \
     segue tokenizer import bpecodes --dictionary dict.txt --output tokenizers/de\n  \
-    segue tokenizer import spiece.model --xlnet --output tokenizers/xlnet\n  \
-    segue tokenizer import data/wikitext-103/cache.pt --output tokenizers/wt103")]
+    segue tokenizer import spiece.model --xlnet --output tokenizers/xlnet")]
 struct ImportArgs {
     /// File to import.
     file: PathBuf,

@@ -291,8 +291,8 @@ mod tests {
             ("segue pretrain --per_device_eval_batch_size 8", ": eval.group=8"),
             ("segue finetune --load_best_model_at_end True", "always keeps its best model"),
             ("segue finetune --dataset_name glue", "here it is --data FOLDER"),
-            ("segue pretrain --label_smoothing_factor 0.1", "belongs to fine-tuning"),
-            ("segue pretrain --label-smoothing 0.1", "belongs to fine-tuning"),
+            ("segue pretrain --lora_r 8", "belongs to fine-tuning"),
+            ("segue pretrain --label-smoothing 0.1", "objective.label_smoothing"),
             ("segue pretrain --weight-decay 0.01", ": optim.weight_decay=0.01"),
             ("segue pretrain --dropout 0.1", ": model.dropout=0.1"),
             ("segue pretrain --max-epoch 3", "set train.steps"),
@@ -316,7 +316,7 @@ mod tests {
             ("segue pretrain --nnodes 2", "`segue launch` has it as --hosts"),
             ("segue pretrain --frobnicate 2", "start/coming-from"),
             ("segue eval --tgt_len 128", "here it is --segment TOKENS"),
-            ("segue generate --beam 5", "here it is sampling: there is no beam search"),
+            ("segue generate --beam 5", "segue translate"),
         ] {
             let text = advised(line);
             assert!(text.contains(told), "{line}: {text}");

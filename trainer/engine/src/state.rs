@@ -302,7 +302,7 @@ impl TrainState {
             return Ok(());
         };
         let what = match data_key {
-            "data.corpus" => format!("the corpus in {folder} is another text than the run began with"),
+            "data.corpus" => format!("{folder} holds another corpus than the run began with"),
             _ => format!("{data_key} = {folder} holds other data than the run began with"),
         };
         Err(TrainError::Layout(format!("{what}\nhint: restore it, or begin in a new run.dir")))

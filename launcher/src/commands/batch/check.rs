@@ -37,6 +37,7 @@ pub fn check_finetuning(told: &Value, out: &Output) -> Result<(), Failure> {
         out.line(&format!("note: {data} is not there: on this host the data are not checked"));
         return Ok(());
     }
+    out.line(&format!("checking the files of the task in {data}"));
     TaskRun::open(config, None, LEARNT_AND_SCORED, &|_| ()).map(drop)
 }
 

@@ -185,7 +185,11 @@ fn load(
 /// Refuses tasks that there are not, and to freeze layers that the model has not: what is known before anything is read.
 fn check_tasks(names: &str, model: &ModelConfig, task: &TaskConfig) -> Result<(), Failure> {
     names.split(',').try_for_each(|name| TaskData::check_name(name.trim()))?;
-    Ok(check_layers(encoders(model)?, model, task)?)
+    // What ranks documents has another reason to freeze nothing.
+    match names.split(',').any(|name| name.trim() == "ranking") {
+        true => Ok(()),
+        false => Ok(check_layers(encoders(model)?, model, task)?),
+    }
 }
 
 /// Refuses a file in the place of the folder with the files of a task.

@@ -54,11 +54,12 @@ struct Finding {
 }
 
 /// Compares the hosts of a job by a rank on each, and gives those that can take part. Where the comparison cannot be made the hosts stay
-/// as they are: an attempt shows what is wrong, and is restarted without the host that failed.
+/// as they are: an attempt shows what is wrong, and is restarted without the host that failed. But where ssh does not reach a host that the job needs, no attempt
+/// would.
 ///
 /// # Errors
 ///
-/// Those that can take part have room for fewer than `min_ranks` ranks.
+/// Those that can take part, or that ssh reaches, have room for fewer than `min_ranks` ranks.
 pub fn fit_hosts(
     start: &Start,
     min_ranks: usize,
@@ -74,12 +75,13 @@ pub fn fit_hosts(
     let findings = match ask(&comparison, within, stop) {
         Ok(findings) => findings,
         Err(_) if stop() => return Ok(start.hosts.clone()),
-        // Whoever goes on with fewer ranks has hosts to spare.
-        Err(why) if min_ranks >= start.ranks && unreached([why.as_str()], &start.hosts).is_some() => {
-            let (name, said) = unreached([why.as_str()], &start.hosts).unwrap_or_default();
-            return Err(ClusterError::Unreached { name, said }.into());
-        }
         Err(why) => {
+            if let Some((name, said)) = unreached([why.as_str()], &start.hosts)
+                && start.hosts.iter().filter(|host| host.name != name).map(|host| host.slots).sum::<usize>()
+                    < min_ranks
+            {
+                return Err(ClusterError::Unreached { name, said }.into());
+            }
             out.line(&format!("launch: the hosts could not be compared ({why}); going on without"));
             return Ok(start.hosts.clone());
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use segue_configs::{ModelConfig, Models};
-use segue_engine::checkpoint::{Contents, WEIGHTS, publish_with_manifest, read_tensors};
+use segue_engine::checkpoint::{Contents, WEIGHTS, locate, publish_with_manifest, read_tensors};
 use segue_kernels::TrainError;
 use segue_language::{encoders, is_of_an_adapter};
 use segue_publish::FreshFolder;
@@ -28,14 +28,14 @@ const PREFIX: &str = "base_model.model.";
 pub struct Added {
     rank: usize,
     alpha: f64,
-    /// The model that they were added to: its name on the Hub where that is known, else its folder.
+    /// Name on the Hub of the model that they were added to, where it is known: a path means nothing elsewhere.
     base: Option<String>,
 }
 
 impl Added {
     /// Those of a run that begins with the model `base`.
-    pub fn of(task: &TaskConfig, base: &str) -> Self {
-        Self { rank: task.adapter_rank, alpha: task.adapter_alpha, base: Some(base.into()) }
+    pub fn of(task: &TaskConfig, base: Option<&str>) -> Self {
+        Self { rank: task.adapter_rank, alpha: task.adapter_alpha, base: base.map(String::from) }
     }
 }
 
@@ -76,8 +76,9 @@ pub fn extract_adapter(models: &'static Models, source: &Path, target: &Path) ->
     let mut whole: Vec<&str> =
         stored.keys().filter(|name| of_head(name)).filter_map(|name| name.split('.').next()).collect();
     whole.dedup();
+    let base = added.base.or_else(|| base_of_run(&folder.path));
     let document = json!({
-        "peft_type": "LORA", "task_type": task_type(head.kind), "base_model_name_or_path": added.base,
+        "peft_type": "LORA", "task_type": task_type(head.kind), "base_model_name_or_path": base,
         "r": added.rank, "lora_alpha": added.alpha, "lora_dropout": 0.0, "bias": "none", "fan_in_fan_out": false,
         "inference_mode": true, "init_lora_weights": true, "target_modules": modules, "modules_to_save": whole,
     });
@@ -88,6 +89,17 @@ pub fn extract_adapter(models: &'static Models, source: &Path, target: &Path) ->
     };
     publish_with_manifest(FreshFolder::create(target)?, |fresh| contents.write(fresh))?;
     Ok(modules.len())
+}
+
+/// Folder of the model that the run began with which `model` lies in: the best model or a checkpoint.
+fn base_of_run(model: &Path) -> Option<String> {
+    let of_run = |above: &Path| {
+        let run = read_json(&above.join("config.json")).ok()?;
+        run["train"]["init_from"].as_str().filter(|from| !from.is_empty()).map(String::from)
+    };
+    let from = model.ancestors().skip(1).take(2).find_map(of_run)?;
+    let folder = locate(Path::new(&from)).map_or(from.into(), |(folder, _)| folder);
+    Some(std::path::absolute(&folder).unwrap_or(folder).display().to_string())
 }
 
 /// Names of the modules that have adapters. The public format adapts modules, each of which has its matrix as `weight`.

@@ -307,7 +307,7 @@ impl<'a> Family for Examples<'a> {
     fn model_config(&self, learner: &TaskLearner<'a>) -> Value {
         let mut config = hugging_face_config(learner.model.config(), learner.model.heads());
         if learner.model.is_adapted() {
-            config[ADAPTER] = json!(Added::of(&self.config.own.get(), &self.base_name()));
+            config[ADAPTER] = json!(Added::of(&self.config.own.get(), self.circumstances.base.name()));
         }
         config
     }
@@ -349,13 +349,6 @@ impl<'a> Family for Examples<'a> {
 }
 
 impl Examples<'_> {
-    /// The model that adapters are added to as other programs open it: by its name on the Hub, or the folder that `train.init_from` led to.
-    fn base_name(&self) -> String {
-        let folder = || self.folder.map(|folder| folder.path.display().to_string());
-        let name = self.circumstances.base.name().map(String::from);
-        name.or_else(folder).unwrap_or_else(|| self.config.train.init_from.clone())
-    }
-
     /// The encoder that adapters of a checkpoint, `stored` in `path`, were added to: that of `train.init_from`, if it is still the one.
     fn base_of(
         &self,

@@ -26,7 +26,10 @@ impl<'a> TokenIds<'a> {
 }
 
 fn small(count: usize) -> u32 {
-    u32::try_from(count).expect("fewer than 2^32 n-grams and tokens fit into memory")
+    let Ok(id) = u32::try_from(count) else {
+        unreachable!("fewer than 2^32 n-grams and tokens fit into memory")
+    };
+    id
 }
 
 /// The two largest counts of an n-gram in one sentence of a table.

@@ -236,7 +236,6 @@ fn modules_go_over_to_the_public_format() {
     let document = std::fs::read_to_string(target.join("adapter_config.json")).unwrap();
     let document: serde_json::Value = serde_json::from_str(&document).unwrap();
     assert_eq!((&document["r"], &document["lora_alpha"]), (&4.into(), &2.0.into()));
-    assert_eq!(document["base_model_name_or_path"], base.path().display().to_string());
     assert_eq!(document["modules_to_save"], serde_json::json!(["logits_proj", "sequence_summary"]));
     // W + α/r B A is the matrix of the best model.
     let read = |path: &Path| {
