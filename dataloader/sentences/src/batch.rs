@@ -5,7 +5,7 @@ use crate::pairs::{Pair, SentencePairs};
 /// Ids that a batch has besides those of its pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PairSymbols {
-    /// Stands before the target as the decoder reads it: mostly the end-of-sentence token.
+    /// Stands before the target as the decoder reads it: padding in Marian models, the end-of-sentence token in fairseq's.
     pub start: i64,
     /// Fills rows up.
     pub pad: i64,

@@ -123,7 +123,7 @@ fn inputs<'a>(
 ) -> (Vec<&'a Tensor>, bool) {
     let tables = parts.iter().flat_map(|part| [Some(&part.weight), part.bias.as_ref()]).flatten();
     let inputs: Vec<&Tensor> = [hidden].into_iter().chain(tables).chain(margins).collect();
-    // What an operation gives tells.
+    // The result of an operation on them requires gradients if any of them does.
     let keep = inputs.iter().any(|input| input.narrow(0, 0, 0).requires_grad());
     (inputs, keep)
 }
@@ -340,8 +340,8 @@ impl Sums {
         if smoothing.without.is_some() {
             others -= from_top(self.without);
         }
-        let told = smoothing.on * of_target + smoothing.off * others;
-        (f64::from(row.sum).ln() - told - smoothing.least) as f32
+        let expected = smoothing.on * of_target + smoothing.off * others;
+        (f64::from(row.sum).ln() - expected - smoothing.least) as f32
     }
 }
 

@@ -64,7 +64,7 @@ impl Validation {
         Ok(Some(Self { pairs, groups, translated, eval, words }))
     }
 
-    /// What a run is told. A collective call.
+    /// Loss of the split, and BLEU of the pairs that are translated. A collective call.
     pub fn measure(
         &self,
         learner: &Translator,

@@ -67,12 +67,12 @@ impl Transformer {
         }
     }
 
-    /// What it is.
+    /// Its configuration.
     pub fn config(&self) -> &TranslationConfig {
         &self.config
     }
 
-    /// Where it lives.
+    /// Device of its parameters.
     pub fn device(&self) -> Device {
         self.table.device()
     }
