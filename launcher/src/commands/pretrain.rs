@@ -149,7 +149,7 @@ fn key_of_a_task(task: &FinetuneConfig, own: &TaskConfig) -> Option<String> {
     keys.find(|(key, value)| defaults[*key] != **value).map(|(key, _)| key.clone())
 }
 
-/// Tells what a run in the folder `run` came to. `min_delta`: how much better an evaluation had to be.
+/// Prints the end of the run in the folder `run`, and returns its result as JSON. `min_delta`: minimum improvement that resets the patience.
 fn summary(run: &str, train: &TrainConfig, min_delta: f64, outcome: &Outcome, out: &Output) -> Value {
     if outcome.preempted {
         out.line(&format!(

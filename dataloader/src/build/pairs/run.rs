@@ -24,7 +24,7 @@ use crate::preset::Preset;
 ///
 /// A document of it is a pair, and its two sentences are the sides, the source first, each with the end-of-sentence token
 /// at its end. One tokenizer serves both. Pairs keep the order of the input. Those with a fault are dropped from the
-/// train split; all splits count them ([`PairCounts`](crate::PairCounts)), and the observer is told where the first are.
+/// train split; all splits count them ([`PairCounts`](crate::PairCounts)), and the observer gets the lines of the first ones.
 /// The result does not depend on the number of workers, and the folder appears whole or not at all.
 ///
 /// # Errors

@@ -10,8 +10,8 @@ use crate::build::observer::{BuildObserver, Stage};
 use crate::build::pipeline::{Next, in_order};
 use crate::build::train::{note_dropped, prune};
 
-/// Trains one tokenizer on both sides of the train split together, whatever the filter drops later: what is too long is
-/// told in its tokens.
+/// Trains one tokenizer on both sides of the train split together, whatever the filter drops later: the filter
+/// counts tokens, which this tokenizer makes.
 pub(super) fn train_joint(
     build: &PairBuild,
     options: &TrainOptions,

@@ -20,7 +20,7 @@ fn faulty(count: u64, first: &[u64]) -> FaultyPairs {
     FaultyPairs { count, first: first.into() }
 }
 
-/// Keeps what it is told.
+/// Collects the notes of a build.
 #[derive(Default)]
 struct Notes(Mutex<Vec<String>>);
 

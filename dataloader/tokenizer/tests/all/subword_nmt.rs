@@ -167,7 +167,7 @@ fn files_that_are_not_of_each_other_are_told_of_and_damaged_ones_refused() {
     assert!(error.hint().unwrap().contains("--dictionary"), "{error}");
 }
 
-/// Words of any characters that end in no separator: one at the end of a word cannot be told from the mark of a piece, there neither.
+/// Words of any characters that end in no separator: the public program confuses one at the end of a word with the mark of a piece too.
 fn words() -> impl Strategy<Value = String> {
     let word = proptest::string::string_regex("[^ \r\n]{0,6}[^ \r\n@]").unwrap();
     prop::collection::vec(prop_oneof![word, "[ab@</w>]{0,6}[ab]"], 1..20).prop_map(|words| words.join(" "))

@@ -49,7 +49,7 @@ impl<'a> Report<'a> {
         &self.inputs.measure
     }
 
-    /// What a trial came to; NaN where it has no value.
+    /// Value of a trial's measure; NaN where it has none.
     fn value(&self, trial: &Trial) -> f64 {
         self.measure().cost(trial.loss().unwrap_or(f64::NAN))
     }

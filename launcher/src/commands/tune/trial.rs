@@ -33,7 +33,7 @@ pub struct Trials<'a> {
     pub journal: &'a RefCell<Journal>,
 }
 
-/// What a training came to.
+/// Result of a training.
 struct Ended {
     /// The last step.
     step: u64,
