@@ -64,6 +64,8 @@ pub trait ModelSection:
 
     /// Whether it trains on a card too. One that does not refuses `train.device = "cuda"`.
     const TRAINS_ON_CARDS: bool = true;
+    /// Whether a lane is a whole batch, which is not divided: `train.micro_batch` is 1.
+    const LANES_ARE_BATCHES: bool = false;
 
     /// Sections that the family owns, beside this one.
     const SECTIONS: &'static [SectionType] = &[];
@@ -208,6 +210,10 @@ impl<T: ModelSection> Section for T {
         if !T::TRAINS_ON_CARDS && config.train.device == DeviceKind::Cuda {
             let why = "this model trains on the processor\nhint: leave train.device out";
             return Err(refused(config, "train.device", why));
+        }
+        if T::LANES_ARE_BATCHES && config.train.micro_batch != 1 {
+            let why = "a lane is a batch of its own, which is not divided\nhint: set it to 1, and the size of a step by train.lanes";
+            return Err(out_of_range("train.micro_batch", config.train.micro_batch, why));
         }
         self.check_sections(&config.own)?;
         ModelSection::check_run(self, config)
@@ -407,7 +413,12 @@ impl ModelType {
             moved: T::MOVED,
             default: || T::default().into(),
             read: |fields| Ok(serde_path_to_error::deserialize::<_, T>(fields)?.into()),
-            run_defaults: T::run_defaults,
+            run_defaults: |config| {
+                if T::LANES_ARE_BATCHES {
+                    config.train.micro_batch = 1;
+                }
+                T::run_defaults(config);
+            },
             schema: schema_of::<T>,
             hugging_face_defaults: T::hugging_face_defaults,
             of_hugging_face: |model| match model.get::<T>() {

@@ -111,7 +111,11 @@ impl Command {
     /// Whether ranks share its work. The others would do the same on each rank, in each other's way.
     fn takes_ranks(&self) -> bool {
         match self {
-            Command::Pretrain(_) | Command::Finetune(_) | Command::Bench(_) | Command::Doctor(_) => true,
+            Command::Pretrain(_)
+            | Command::Finetune(_)
+            | Command::Translate(_)
+            | Command::Bench(_)
+            | Command::Doctor(_) => true,
             Command::Eval(args) => args.takes_ranks(),
             Command::Plan(args) => args.takes_ranks(),
             _ => false,
@@ -136,7 +140,7 @@ fn run(command: Command, json: bool, comm: &dyn Communicator, out: &Output) -> R
         Command::Tune(args) => commands::tune::run(args, out),
         Command::Eval(args) => commands::eval::run(args, comm, out),
         Command::Generate(args) => commands::generate::run(args, json, out),
-        Command::Translate(args) => commands::translate::run(&args, json, out),
+        Command::Translate(args) => commands::translate::run(&args, json, comm, out),
         Command::Average(args) => commands::average::run(args, out),
         Command::Score(args) => commands::score::run(args, out),
         Command::Predict(args) => commands::predict::run(&args, json, out),

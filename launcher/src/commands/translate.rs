@@ -1,23 +1,23 @@
 //! `segue translate`: each line of a text, in its order.
 
-use std::io::{BufRead, Write, stdin, stdout};
-use std::path::{Path, PathBuf};
+mod job;
+mod text;
+
+use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use segue_cluster::signals::Interruption;
-use segue_collectives::local::Local;
-use segue_configs::counted;
-use segue_data_error::DataError;
+use segue_collectives::Communicator;
 use segue_decode::{BeamSettings, Finish, LengthPenalty};
-use segue_family::{Trained, Translates, Translation, Translator};
-use segue_sentences::{Sentence, Sentences};
+use segue_family::{Trained, Translates, Translation};
 use serde_json::{Value, json};
 
-use super::child::write_whole;
+use self::job::Job;
+use self::text::Text;
 use super::{DeviceArg, at_least_one, device_of_rank};
-use crate::failure::{BAD_DATA, Failure, INTERRUPTED, IO_FAILED, USAGE};
+use crate::failure::{BAD_DATA, Failure, INTERRUPTED, USAGE};
 use crate::folder::Force;
-use crate::output::{Output, Unit};
+use crate::output::Output;
 
 /// More beams than any search is better for.
 const MOST_BEAMS: usize = 1 << 10;
@@ -26,8 +26,9 @@ const MOST_BEAMS: usize = 1 << 10;
 #[derive(Args)]
 #[command(after_help = "\
     A line of output for each line of input, in its order; an empty line stays one. A line that cannot be translated \
-    is reported with its number, leaves an empty line, and the command ends with 65. In a pipe a line is answered \
-    before the next one is read. A translation depends on its line alone.\n\n\
+    is reported with its number, leaves an empty line, and the command ends with 65. A line that is typed is answered \
+    at once; lines that are there are translated side by side, on all threads and ranks. A translation depends on its \
+    line alone.\n\n\
     Examples:\n  \
     segue translate --model runs/de-en --input news.de.gz --output news.en\n  \
     segue translate --model runs/de-en --beams 5 --n-best 3 --scores")]
@@ -67,7 +68,7 @@ pub struct TranslateArgs {
     /// Put `source-target` pairs of pieces, counted from 0, after each translation, separated by a tab.
     #[arg(long)]
     alignments: bool,
-    /// Number of libtorch threads.
+    /// Number of threads.
     #[arg(long, default_value_t = 1, value_parser = at_least_one)]
     threads: usize,
     /// Where to compute.
@@ -168,40 +169,29 @@ impl TranslateArgs {
     }
 }
 
-/// What was read, and what came of it.
-#[derive(Default)]
-struct Done {
-    lines: u64,
-    empty: u64,
-    /// Whether Ctrl-C has ended it.
-    stopped: bool,
-    /// Lines that could not be translated.
-    failed: Vec<u64>,
-    /// Each line's translations, where these are part of the result.
-    sentences: Vec<Value>,
-}
-
 /// Translates line by line, to a file or to stdout; with `quiet` and without a file translations are in the result alone.
-pub fn run(args: &TranslateArgs, quiet: bool, out: &Output) -> Result<Value, Failure> {
+pub fn run(
+    args: &TranslateArgs,
+    quiet: bool,
+    comm: &dyn Communicator,
+    out: &Output,
+) -> Result<Value, Failure> {
     let search = args.search()?;
     args.force.allow(args.output.as_deref(), "--output")?;
-    let compute = device_of_rank(args.device, &Local, out)?;
+    if comm.world_size() > 1 && !args.input.is_file() {
+        let why = "ranks share the lines of a file, and --input is none\nhint: add --input FILE, or start it without mpirun";
+        return Err(Failure::new(USAGE, why));
+    }
+    let compute = device_of_rank(args.device, comm, out)?;
     segue_kernels::libtorch::set_threads(args.threads);
     let mut model = Trained { compute, ..Trained::open(&segue_families::MODELS, &args.model)? };
     std::mem::take(&mut model.notes).iter().for_each(|note| out.line(note));
     let Translates(open) = segue_families::need_of(&model)?;
     let translator = open(model)?;
     let interruption = Interruption::install()?;
-    let job = Job { args, search, translator: translator.as_ref(), quiet, interruption, out };
-    let done = match args.input == Path::new("-") {
-        true => job.translate(Sentences::new(stdin().lock(), Path::new("stdin")), None)?,
-        false => {
-            // What is no file of a disk is read once.
-            let lines = args.input.is_file().then(|| Sentences::open(&args.input)).transpose()?;
-            let lines = lines.map(|lines| lines.count() as u64);
-            job.translate(Sentences::open(&args.input)?, lines)?
-        }
-    };
+    let text = Text::open(&args.input, args.threads * comm.world_size())?;
+    let job = Job { args, search, translator: translator.as_ref(), quiet, interruption, comm, out };
+    let done = job.run(text)?;
     let code = match (done.stopped, done.failed.is_empty()) {
         (true, _) => INTERRUPTED,
         (_, false) => BAD_DATA,
@@ -214,105 +204,4 @@ pub fn run(args: &TranslateArgs, quiet: bool, out: &Output) -> Result<Value, Fai
         result["sentences"] = done.sentences.into();
     }
     Ok(result)
-}
-
-/// What is to be done with each sentence.
-struct Job<'a> {
-    args: &'a TranslateArgs,
-    search: BeamSettings,
-    translator: &'a dyn Translator,
-    quiet: bool,
-    interruption: Interruption,
-    out: &'a Output,
-}
-
-impl Job<'_> {
-    /// To the file or to stdout.
-    fn translate<R: BufRead>(&self, text: Sentences<R>, lines: Option<u64>) -> Result<Done, Failure> {
-        match &self.args.output {
-            Some(path) => {
-                let mut written = Vec::new();
-                let done = self.translate_to(text, lines, &mut written)?;
-                if done.stopped {
-                    self.out
-                        .line(&format!("stopped after {}; nothing was written", counted(done.lines, "line")));
-                    return Ok(done);
-                }
-                let written = String::from_utf8_lossy(&written);
-                write_whole(path, &written)?;
-                Ok(done)
-            }
-            None => self.translate_to(text, lines, &mut stdout().lock()),
-        }
-    }
-
-    fn translate_to<R: BufRead>(
-        &self,
-        text: Sentences<R>,
-        lines: Option<u64>,
-        to: &mut dyn Write,
-    ) -> Result<Done, Failure> {
-        let bar = lines.map(|lines| self.out.progress(lines, Unit::Steps, "translate"));
-        let mut done = Done::default();
-        for line in text {
-            done.lines += 1;
-            // While a line is waited for Ctrl-C ends the command.
-            let task = self.interruption.begin();
-            let found = match line {
-                Ok(Sentence { text, .. }) if text.trim().is_empty() => {
-                    done.empty += 1;
-                    Vec::new()
-                }
-                Ok(Sentence { line, text }) => self.found(line, &text, &mut done),
-                Err(error @ DataError::BadLine { .. }) => {
-                    self.out.line(&format!("warning: {error}"));
-                    done.failed.push(done.lines);
-                    Vec::new()
-                }
-                // The rest of the text is not there.
-                Err(error) => return Err(error.into()),
-            };
-            match self.quiet && self.args.output.is_none() {
-                true => done.sentences.push(self.args.value(done.lines, &found)),
-                false => self.write(done.lines, &found, to).map_err(|error| {
-                    Failure::new(IO_FAILED, format!("cannot write the translations: {error}"))
-                })?,
-            }
-            if let Some(bar) = &bar {
-                bar.set(done.lines);
-            }
-            done.stopped = task.is_interrupted();
-            if done.stopped {
-                break;
-            }
-        }
-        if !done.failed.is_empty() {
-            self.out.line(&format!("{} not translated", counted(done.failed.len(), "line")));
-        }
-        Ok(done)
-    }
-
-    /// Translations of a sentence; a sentence that cannot be translated is reported.
-    fn found(&self, line: u64, text: &str, done: &mut Done) -> Vec<Translation> {
-        match self.translator.translate(text, &self.search) {
-            Ok(mut found) => {
-                found.truncate(self.args.n_best);
-                found
-            }
-            Err(error) => {
-                self.out.line(&format!("warning: line {line}: {error}"));
-                done.failed.push(line);
-                Vec::new()
-            }
-        }
-    }
-
-    /// A line for each translation; an empty one where there is none.
-    fn write(&self, line: u64, found: &[Translation], to: &mut dyn Write) -> std::io::Result<()> {
-        if found.is_empty() {
-            writeln!(to)?;
-        }
-        found.iter().try_for_each(|found| writeln!(to, "{}", self.args.text(line, found)))?;
-        to.flush()
-    }
 }

@@ -5,6 +5,7 @@ use std::any::Any;
 use segue_configs::ModelConfig;
 use segue_decode::{BeamSettings, Decoder};
 use segue_kernels::TrainError;
+use serde::{Deserialize, Serialize};
 
 use crate::parity::Cases;
 use crate::question::Asked;
@@ -144,13 +145,17 @@ impl Capability for Translates {
 
 /// An open model that translates.
 pub trait Translator {
-    /// Translations of a sentence, the best first, as many as there are beams at most; none of an empty one. They depend on the sentence alone. One that is
+    /// Translations of each sentence, the best first, as many as there are beams at most; none of an empty one. They depend on the sentence alone. One that is
     /// longer than the model reads is an error.
-    fn translate(&self, sentence: &str, search: &BeamSettings) -> Result<Vec<Translation>, TrainError>;
+    fn translate(
+        &self,
+        sentences: &[&str],
+        search: &BeamSettings,
+    ) -> Vec<Result<Vec<Translation>, TrainError>>;
 }
 
 /// A translation that was found.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Translation {
     /// Its text.
     pub text: String,

@@ -10,6 +10,7 @@ mod kernels;
 pub mod libtorch;
 pub mod noise;
 mod parameters;
+mod row_map;
 pub mod simd;
 pub mod threads;
 
@@ -19,3 +20,4 @@ pub use compute::Compute;
 pub use error::{NoWayBack, TrainError};
 pub use kernels::Kernels;
 pub use parameters::{Init, Options, ParameterSpec, Parameters};
+pub use row_map::RowMap;

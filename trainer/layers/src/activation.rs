@@ -30,6 +30,25 @@ pub enum Activation {
     Swish,
 }
 
+impl Activation {
+    /// Makes its value of each of `values`, in f32 and without a graph.
+    pub fn apply(self, values: &mut [f32]) {
+        match self {
+            Self::Relu => change(values, |x| if x <= 0.0 { 0.0 } else { x }),
+            Self::Gelu => change(values, |x| gelu(x).0),
+            Self::GeluNew => change(values, |x| gelu_new(x).0),
+            Self::Swish => change(values, |x| swish(x).0),
+        }
+    }
+}
+
+vectorised! { fn change(values: &mut [f32], f: impl Fn(f32) -> f32) = change_plain; }
+
+#[inline(always)]
+fn change_plain(values: &mut [f32], f: impl Fn(f32) -> f32) {
+    values.iter_mut().for_each(|value| *value = f(*value));
+}
+
 /// `activation` of what a linear map of this weight, `[out, in]`, and bias, `[out]`, makes of `x`, `[.., in]`, with dropout at `rate` where there is
 /// noise. On a card the bias is added, and its gradient summed up, where the activation is.
 pub fn activate_map(
@@ -248,6 +267,17 @@ mod tests {
                 let error = (ours.narrow(0, 0, 100_003) - exact).abs().max().double_value(&[]);
                 assert!(error < 2e-6, "{activation:?}: {error}");
             }
+        }
+    }
+
+    #[test]
+    fn values_in_place_are_those_with_a_way_back() {
+        for activation in ALL {
+            let x = values();
+            let expected: Vec<f32> = Vec::try_from(activate(Kernels::Fused, &x, activation, 0.0, None)).unwrap();
+            let mut found: Vec<f32> = Vec::try_from(x).unwrap();
+            activation.apply(&mut found);
+            assert!(found == expected, "{activation:?}");
         }
     }
 

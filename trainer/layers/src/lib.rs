@@ -14,6 +14,7 @@ mod positions;
 pub mod recompute;
 pub mod recurrent;
 mod residual;
+pub mod rows;
 mod words;
 
 use segue_kernels::cards::Source;

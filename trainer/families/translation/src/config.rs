@@ -3,7 +3,7 @@
 use std::any::Any;
 
 use segue_configs::model::out_of_range;
-use segue_configs::{Config, ConfigError, ModelSection, OwnSections, SectionType, range};
+use segue_configs::{ConfigError, ModelSection, OwnSections, SectionType, range};
 use segue_layers::AdversarialConfig;
 
 use super::keys::{DataConfig, ObjectiveConfig, TranslationConfig, TranslationEvalConfig};
@@ -11,6 +11,7 @@ use super::keys::{DataConfig, ObjectiveConfig, TranslationConfig, TranslationEva
 impl ModelSection for TranslationConfig {
     const TYPE: &'static str = "marian";
     const TITLE: &'static str = "Translation";
+    const LANES_ARE_BATCHES: bool = true;
     const SECTIONS: &'static [SectionType] = &[
         SectionType::of::<DataConfig>(),
         SectionType::of::<ObjectiveConfig>(),
@@ -67,20 +68,6 @@ impl ModelSection for TranslationConfig {
             return Err(out_of_range("model.d_model", self.d_model, why));
         }
         Ok(())
-    }
-
-    fn check_run(&self, config: &Config) -> Result<(), ConfigError> {
-        if config.train.micro_batch != 1 {
-            let why = "a lane is a batch of data.batch_tokens tokens, which is not divided\nhint: set it to 1, and the size of a \
-                       step by train.lanes";
-            return Err(out_of_range("train.micro_batch", config.train.micro_batch, why));
-        }
-        Ok(())
-    }
-
-    /// A lane is a batch.
-    fn run_defaults(config: &mut Config) {
-        config.train.micro_batch = 1;
     }
 
     fn vocab_size(&self) -> usize {

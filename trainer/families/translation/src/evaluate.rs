@@ -13,10 +13,7 @@ use serde_json::json;
 
 use super::keys::{DataConfig, LeadingMeasure, TranslationEvalConfig};
 use super::objective::{PairTensors, Translator};
-use super::search::Search;
-
-/// Sentences that are translated side by side.
-const TOGETHER: usize = 32;
+use super::search::{Reader, Search, TOGETHER};
 
 /// The validation split of a run.
 pub struct Validation {
@@ -138,11 +135,12 @@ impl Validation {
     ) -> Result<(BleuCounts, Vec<Shown>), TrainError> {
         let share = Share::new(comm, self.translated.len());
         let search = Search { beam: self.eval.search(), more_tokens: self.eval.more_tokens };
+        let reader = Reader::new(learner.model.config(), learner.parameters());
         let own = share.each(1, watch, |part, done| {
             let numbers = &self.translated[part];
             let pairs: Vec<_> = numbers.iter().map(|n| self.pairs.get(*n)).collect::<Result<_, _>>()?;
             let sources: Vec<Vec<i64>> = pairs.iter().map(|pair| pair.source.clone()).collect();
-            let found = search.translate(&learner.model, &sources);
+            let found = search.translate(&reader, &sources);
             let texts = numbers.iter().zip(pairs).zip(found).map(|((number, pair), found)| {
                 let translation = found.first().map_or(String::new(), |found| self.text(&found.tokens));
                 json!([number, self.text(&pair.source), self.text(&pair.target), translation])

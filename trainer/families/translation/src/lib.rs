@@ -10,6 +10,7 @@ mod keys;
 mod layer;
 mod model;
 mod objective;
+mod rows;
 mod search;
 mod side;
 mod trained;

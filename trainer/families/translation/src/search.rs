@@ -1,11 +1,20 @@
 //! Translations of sentences that stand side by side.
 
-use segue_decode::{BeamSettings, Hypothesis, Symbols, beam_search};
+use std::sync::OnceLock;
+
+use segue_decode::{BeamSettings, Decoder, Hypothesis, Symbols, beam_search};
+use segue_kernels::Parameters;
 use segue_kernels::libtorch::stream::put;
+use segue_kernels::threads;
 use tch::Tensor;
 
 use super::decoding::Translating;
+use super::keys::TranslationConfig;
 use super::model::Transformer;
+use super::rows::{RowTransformer, RowTranslating};
+
+/// Sentences that are translated side by side.
+pub const TOGETHER: usize = 32;
 
 /// How sentences are translated.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -16,24 +25,87 @@ pub struct Search {
     pub more_tokens: usize,
 }
 
-impl Search {
-    /// Translations of `sources`, token ids with their ends: of each those found, the best first.
-    pub fn translate(&self, model: &Transformer, sources: &[Vec<i64>]) -> Vec<Vec<Hypothesis>> {
-        let Some(longest) = sources.iter().map(Vec::len).max() else { return Vec::new() };
-        let config = model.config();
-        let (end, padding) = (config.eos_token_id as i64, config.pad_token_id as i64);
-        let mut ids = Vec::with_capacity(sources.len() * longest);
-        for (row, source) in sources.iter().enumerate() {
-            ids.extend_from_slice(source);
-            ids.resize((row + 1) * longest, padding);
+/// A model as it translates.
+pub enum Reader {
+    /// By rows: a sentence depends on no other one.
+    Rows(Box<RowTransformer>),
+    /// By tensors: products of other rows round otherwise.
+    Tensors(Box<Transformer>),
+}
+
+impl Reader {
+    /// Over `parameters`: by rows where they are in f32 on the processor.
+    pub fn new(config: &TranslationConfig, parameters: &Parameters) -> Self {
+        match RowTransformer::new(config, parameters) {
+            Some(rows) => Self::Rows(Box::new(rows)),
+            None => Self::Tensors(Box::new(Transformer::new(config, parameters))),
         }
-        let ids = put(Tensor::from_slice(&ids).view([-1, longest as i64]), model.device());
-        let lengths: Vec<i64> = sources.iter().map(|source| source.len() as i64).collect();
-        let decoder = Translating::new(model, &ids, &lengths, self.beam.beams);
+    }
+
+    /// Its configuration.
+    pub fn config(&self) -> &TranslationConfig {
+        match self {
+            Self::Rows(model) => model.config(),
+            Self::Tensors(model) => model.config(),
+        }
+    }
+}
+
+/// Ids side by side, `[sources, longest]`, and the length of each.
+fn padded(sources: &[Vec<i64>], padding: i64) -> (Tensor, Vec<i64>) {
+    let longest = sources.iter().map(Vec::len).max().unwrap_or(0);
+    let mut ids = Vec::with_capacity(sources.len() * longest);
+    for (row, source) in sources.iter().enumerate() {
+        ids.extend_from_slice(source);
+        ids.resize((row + 1) * longest, padding);
+    }
+    let lengths = sources.iter().map(|source| source.len() as i64).collect();
+    (Tensor::from_slice(&ids).view([-1, longest as i64]), lengths)
+}
+
+impl Search {
+    /// Translations of `sources`, token ids with their ends: of each those found, the best first. By rows, groups of like length are translated on all threads.
+    pub fn translate(&self, model: &Reader, sources: &[Vec<i64>]) -> Vec<Vec<Hypothesis>> {
+        if sources.is_empty() {
+            return Vec::new();
+        }
+        let rows = match model {
+            Reader::Rows(rows) => rows,
+            Reader::Tensors(model) => {
+                let (ids, lengths) = padded(sources, model.config().pad_token_id as i64);
+                let decoder =
+                    Translating::new(model, &put(ids, model.device()), &lengths, self.beam.beams);
+                return self.together(model.config(), sources, Box::new(decoder));
+            }
+        };
+        let mut numbers: Vec<usize> = (0..sources.len()).collect();
+        numbers.sort_by_key(|number| sources[*number].len());
+        let groups: Vec<&[usize]> = numbers.chunks(TOGETHER).collect();
+        let found: Vec<OnceLock<Vec<Hypothesis>>> = sources.iter().map(|_| OnceLock::new()).collect();
+        threads::for_each(groups.len(), |group| {
+            let own: Vec<Vec<i64>> = groups[group].iter().map(|number| sources[*number].clone()).collect();
+            let decoder = Box::new(RowTranslating::new(rows, &own, self.beam.beams));
+            let of_group = self.together(rows.config(), &own, decoder);
+            for (number, hypotheses) in groups[group].iter().zip(of_group) {
+                // Each source is in one group.
+                let _ = found[*number].set(hypotheses);
+            }
+        });
+        found.into_iter().map(|found| found.into_inner().unwrap_or_default()).collect()
+    }
+
+    /// The same side by side, by a decoder that has begun with these.
+    fn together(
+        &self,
+        config: &TranslationConfig,
+        sources: &[Vec<i64>],
+        decoder: Box<dyn Decoder + '_>,
+    ) -> Vec<Vec<Hypothesis>> {
+        let (end, padding) = (config.eos_token_id as i64, config.pad_token_id as i64);
         let most = config.max_position_embeddings;
         let limits: Vec<usize> =
             sources.iter().map(|source| (source.len() + self.more_tokens).min(most)).collect();
         let symbols = Symbols { start: padding, end, never: Some(padding) };
-        beam_search(Box::new(decoder), &limits, symbols, &self.beam)
+        beam_search(decoder, &limits, symbols, &self.beam)
     }
 }

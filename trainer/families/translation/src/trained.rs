@@ -7,8 +7,8 @@ use segue_kernels::TrainError;
 use segue_tokenizer::Tokenizer;
 
 use super::keys::TranslationConfig;
-use super::model::{Transformer, specs};
-use super::search::Search;
+use super::model::specs;
+use super::search::{Reader, Search};
 
 /// Tokens that a translation may have more than its source (Vaswani et al. 2017, §6.1).
 const MORE_TOKENS: usize = 50;
@@ -25,13 +25,13 @@ pub static TRANSLATES: Translates = Translates(|trained| {
         let what = "its tokenizer is not that of the model\nhint: give the folder the tokenizer that the model was trained with";
         return Err(TrainError::OtherModel { path: trained.path, what: what.into() });
     }
-    let model = Transformer::new(config, &trained.parameters(specs(config))?);
+    let model = Reader::new(config, &trained.parameters(specs(config))?);
     Ok(Box::new(SentenceTranslator { model, tokenizer }))
 });
 
 /// A model with the words that it reads and writes.
 struct SentenceTranslator {
-    model: Transformer,
+    model: Reader,
     tokenizer: Tokenizer,
 }
 
@@ -54,6 +54,19 @@ impl SentenceTranslator {
         ids.iter().map(|id| self.tokenizer.token(*id as u32).unwrap_or_default()).collect()
     }
 
+    fn translations(
+        &self,
+        source: &[i64],
+        found: Vec<Hypothesis>,
+        aligned: bool,
+    ) -> Result<Vec<Translation>, TrainError> {
+        if found.is_empty() {
+            let why = "the model gives no probabilities for it, but values that are not finite";
+            return Err(DataError::Usage(why.into()).into());
+        }
+        Ok(found.into_iter().map(|found| self.translation(source, found, aligned)).collect())
+    }
+
     fn translation(&self, source: &[i64], found: Hypothesis, aligned: bool) -> Translation {
         let strongest = |row: &Vec<f32>| {
             let places = row.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1).then(b.0.cmp(&a.0)));
@@ -71,19 +84,32 @@ impl SentenceTranslator {
 }
 
 impl Translator for SentenceTranslator {
-    /// Each sentence by itself: a product rounds otherwise for other rows, and a translation hangs on no other sentence.
-    fn translate(&self, sentence: &str, search: &BeamSettings) -> Result<Vec<Translation>, TrainError> {
-        let source = self.encode(sentence)?;
-        if source.len() == 1 {
-            return Ok(Vec::new());
-        }
+    fn translate(
+        &self,
+        sentences: &[&str],
+        search: &BeamSettings,
+    ) -> Vec<Result<Vec<Translation>, TrainError>> {
         let search = Search { beam: *search, more_tokens: MORE_TOKENS };
-        let found = search.translate(&self.model, std::slice::from_ref(&source)).pop().unwrap_or_default();
-        if found.is_empty() {
-            let why = "the model gives no probabilities for it, but values that are not finite";
-            return Err(DataError::Usage(why.into()).into());
+        let encoded: Vec<Result<Vec<i64>, TrainError>> =
+            sentences.iter().map(|sentence| self.encode(sentence)).collect();
+        // Of an empty one there is an end alone.
+        let sources: Vec<Vec<i64>> =
+            encoded.iter().flatten().filter(|source| source.len() > 1).cloned().collect();
+        let mut found = match &self.model {
+            Reader::Rows(_) => search.translate(&self.model, &sources),
+            // Each by itself: a translation hangs on no other sentence.
+            Reader::Tensors(_) => {
+                let alone = |source: &Vec<i64>| search.translate(&self.model, std::slice::from_ref(source));
+                sources.iter().flat_map(alone).collect()
+            }
         }
-        let aligned = search.beam.alignments;
-        Ok(found.into_iter().map(|found| self.translation(&source, found, aligned)).collect())
+        .into_iter();
+        let of = |source: Result<Vec<i64>, TrainError>| match source? {
+            source if source.len() == 1 => Ok(Vec::new()),
+            source => {
+                self.translations(&source, found.next().unwrap_or_default(), search.beam.alignments)
+            }
+        };
+        encoded.into_iter().map(of).collect()
     }
 }

@@ -3,9 +3,9 @@ use tch::IndexOp;
 
 use super::*;
 use crate::decoding::Translating;
-use crate::search::Search;
+use crate::search::{Reader, Search};
 
-fn small(norm: NormPlace) -> TranslationConfig {
+pub fn small(norm: NormPlace) -> TranslationConfig {
     TranslationConfig {
         vocab_size: 23,
         d_model: 16,
@@ -24,13 +24,16 @@ fn small(norm: NormPlace) -> TranslationConfig {
 }
 
 /// With weights that are larger than at the start, so that all that is read shows.
-fn model(norm: NormPlace, kind: Kind) -> Transformer {
-    let config = small(norm);
-    let parameters = Parameters::initialise(specs(&config), 3, kind);
+pub fn parameters(norm: NormPlace, kind: Kind) -> Parameters {
+    let parameters = Parameters::initialise(specs(&small(norm)), 3, kind);
     tch::no_grad(|| {
         parameters.tensors().iter().for_each(|tensor| _ = tensor.shallow_clone().g_mul_scalar_(1.5))
     });
-    Transformer::new(&config, &parameters)
+    parameters
+}
+
+fn model(norm: NormPlace, kind: Kind) -> Transformer {
+    Transformer::new(&small(norm), &parameters(norm, kind))
 }
 
 fn ids(rows: &[&[i64]]) -> Tensor {
@@ -156,7 +159,8 @@ fn a_step_with_what_is_kept_gives_what_reading_all_gives() {
 /// Row S23.
 #[test]
 fn translations_side_by_side_are_those_alone() {
-    let model = model(NormPlace::Post, Kind::Double);
+    let (config, parameters) = (small(NormPlace::Post), parameters(NormPlace::Post, Kind::Double));
+    let model = Reader::new(&config, &parameters);
     let sources: [&[i64]; 4] = [&[4, 5, 0], &[6, 7, 8, 9, 1, 2, 0], &[3, 0], &[11, 12, 13, 0]];
     let sources: Vec<Vec<i64>> = sources.iter().map(|source| source.to_vec()).collect();
     for beams in [1, 3] {

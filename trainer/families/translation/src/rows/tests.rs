@@ -1,0 +1,69 @@
+use segue_decode::{BeamSettings, Decoder, Hypothesis};
+use segue_layers::NormPlace;
+use tch::{IndexOp, Tensor};
+
+use super::*;
+use crate::decoding::Translating;
+use crate::model::Transformer;
+use crate::model::tests::{parameters, small};
+use crate::search::{Reader, Search};
+
+fn sources() -> Vec<Vec<i64>> {
+    let sources: [&[i64]; 5] = [&[4, 5, 6, 0], &[6, 7, 8, 9, 1, 2, 0], &[3, 0], &[11, 12, 13, 0], &[14, 3, 5, 5, 0]];
+    sources.iter().map(|source| source.to_vec()).collect()
+}
+
+/// Beside the model over tensors: states of one sentence, and what is written after them, rows kept in another order.
+/// Rows S20, S23.
+#[test]
+fn rows_are_what_tensors_are() {
+    for norm in [NormPlace::Post, NormPlace::Pre] {
+        let (config, parameters) = (small(norm), parameters(norm, Kind::Float));
+        let rows = RowTransformer::new(&config, &parameters).unwrap();
+        let tensors = Transformer::new(&config, &parameters);
+        let source = vec![vec![6i64, 7, 8, 9, 1, 2, 0]];
+        let ids = Tensor::from_slice(&source[0]).unsqueeze(0);
+        let states = Tensor::from_slice(&rows.encode(&source)).view([1, 7, -1]);
+        let far = |a: Tensor, b: Tensor| (a - b).abs().max().double_value(&[]);
+        assert!(far(states, tensors.encode(&ids, None, None)) < 1e-5, "{norm:?}");
+
+        let mut ours = RowTranslating::new(&rows, &source, 3);
+        let mut theirs = Translating::new(&tensors, &ids, &[7], 3);
+        for last in [[22i64, 22, 22], [4, 9, 1], [3, 3, 8], [0, 2, 1]] {
+            let last = Tensor::from_slice(&last);
+            assert!(far(ours.step(&last), theirs.step(&last)) < 1e-5, "{norm:?}");
+            let attention = |decoder: &dyn Decoder| decoder.attention().unwrap();
+            let (own, other) = (attention(&ours), attention(&theirs));
+            assert!(own.lengths == other.lengths && far(own.weights, other.weights.i((.., ..7))) < 1e-5);
+            let order = Tensor::from_slice(&[2i64, 0, 2]);
+            ours.keep(&order);
+            theirs.keep(&order);
+        }
+    }
+}
+
+fn bits(found: &[Hypothesis]) -> Vec<(Vec<i64>, u64, u64, Vec<Vec<f32>>)> {
+    let bits = |found: &Hypothesis| {
+        (found.tokens.clone(), found.log_prob.to_bits(), found.score.to_bits(), found.alignments.clone())
+    };
+    found.iter().map(bits).collect()
+}
+
+/// Row S23.
+#[test]
+fn a_translation_has_the_same_bits_beside_any_other() {
+    for norm in [NormPlace::Post, NormPlace::Pre] {
+        let reader = Reader::new(&small(norm), &parameters(norm, Kind::Float));
+        assert!(matches!(reader, Reader::Rows(_)));
+        for beams in [1, 4] {
+            let beam = BeamSettings { beams, coverage: 0.2, alignments: true, ..Default::default() };
+            let search = Search { beam, more_tokens: 9 };
+            let alone: Vec<_> =
+                sources().iter().map(|source| bits(&search.translate(&reader, std::slice::from_ref(source))[0])).collect();
+            // So many that there are several groups, and those of a sentence are of unlike length.
+            let many: Vec<Vec<i64>> = sources().into_iter().cycle().take(83).collect();
+            let together = search.translate(&reader, &many);
+            assert!(together.iter().zip(alone.iter().cycle()).all(|(found, alone)| bits(found) == *alone));
+        }
+    }
+}

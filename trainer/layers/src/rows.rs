@@ -1,0 +1,73 @@
+//! Layers over rows that stand side by side, in f32 on the calling thread and without a graph: a row has the same bits whatever stands beside it, and on every
+//! processor. What decodes many texts at once reads them, so that a text depends on no other one.
+
+mod attention;
+mod norm;
+
+use segue_kernels::libtorch::{as_f32, is_f32_slice};
+use segue_kernels::simd::{exp, max, sum_of_pairs, vectorised};
+use segue_kernels::{Parameters, RowMap};
+use tch::Tensor;
+
+pub use attention::RowHeads;
+pub use norm::RowNorm;
+
+/// The values of a tensor in f32 on the CPU; `None` of any other.
+pub fn values_of(tensor: &Tensor) -> Option<Vec<f32>> {
+    let tensor = is_f32_slice(tensor).then(|| tensor.detach().contiguous())?;
+    // SAFETY: the values are copied while nobody else has the chance to write to them.
+    Some(unsafe { as_f32(&tensor) }.to_vec())
+}
+
+/// The linear maps of parameters `NAME.weight`, `[out, in]`, and `NAME.bias`, `[out]`, where there is one, as one map that gives what each of `names` gives, one
+/// after the other. `None` where they are not in f32 on the CPU.
+pub fn row_map(parameters: &Parameters, names: &[String]) -> Option<RowMap> {
+    let (mut weights, mut biases, mut inputs) = (Vec::new(), Vec::new(), 0);
+    for name in names {
+        let weight = parameters.get(&format!("{name}.weight"));
+        let [out, width] = weight.size()[..] else { unreachable!("[out, in]") };
+        inputs = width as usize;
+        weights.extend(values_of(&weight)?);
+        match parameters.find(&format!("{name}.bias")) {
+            Some(bias) => biases.extend(values_of(&bias)?),
+            None => biases.resize(biases.len() + out as usize, 0.0),
+        }
+    }
+    Some(RowMap::new(&weights, [biases.len(), inputs], Some(&biases)))
+}
+
+/// The linear map of rows `x`, `[rows, in]`: `[rows, out]`.
+pub fn mapped(map: &RowMap, x: &[f32]) -> Vec<f32> {
+    let [inputs, outputs] = map.sides();
+    let mut y = vec![0.0; x.len() / inputs * outputs];
+    map.apply(x, &mut y);
+    y
+}
+
+vectorised! {
+    /// Makes ln P of scores, a distribution of `width` values each.
+    pub fn log_softmax(scores: &mut [f32], width: usize) = log_softmax_plain;
+}
+
+#[inline(always)]
+fn log_softmax_plain(scores: &mut [f32], width: usize) {
+    for row in scores.chunks_exact_mut(width) {
+        let top = max(row);
+        let sum = sum_of_pairs(row, row, |score, _| exp(score - top));
+        let log_sum = top + sum.ln();
+        row.iter_mut().for_each(|score| *score -= log_sum);
+    }
+}
+
+vectorised! {
+    /// x += y.
+    pub fn add(x: &mut [f32], y: &[f32]) = add_plain;
+}
+
+#[inline(always)]
+fn add_plain(x: &mut [f32], y: &[f32]) {
+    x.iter_mut().zip(y).for_each(|(x, y)| *x += y);
+}
+
+#[cfg(test)]
+mod tests;
