@@ -192,6 +192,51 @@ fn sentences_are_translated_line_by_line() {
     fail(translate(&model, &["--n-best", "2"]), 64, &["--n-best 2", "--beams 2"]);
 }
 
+/// Lines one by one through a pipe, side by side from a file, on threads and over ranks: the same bytes, scores and attention among them.
+/// Row S23.
+#[test]
+fn a_sentence_is_translated_alike_alone_and_beside_others() {
+    let place = place(200, 6);
+    succeed(alone(&train(&place, "run", &["train.steps=20"])));
+    // Several windows of lines; some are empty, too long or no text.
+    let [sources, _] = strings(300, 12, 5);
+    let mut lines: Vec<&[u8]> = sources.lines().map(str::as_bytes).collect();
+    for (at, line) in [(7, &b""[..]), (130, b"\xff\xfe"), (299, b" ")] {
+        lines[at] = line;
+    }
+    fs::write(place.path("in"), lines.join(&b'\n')).unwrap();
+    let (model, input) = (place.text("run"), place.text("in"));
+    let asked = ["translate", "--model", &model, "--beams", "3", "--scores", "--alignments"];
+
+    let mut child =
+        alone(&asked).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let (mut stdin, mut answers) =
+        (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+    let mut one_by_one = String::new();
+    for line in &lines {
+        stdin.write_all(&[*line, b"\n"].concat()).unwrap();
+        answers.read_line(&mut one_by_one).unwrap();
+    }
+    drop(stdin);
+    assert_eq!(child.wait().unwrap().code(), Some(65));
+
+    let jobs: [(&str, &dyn Fn(&[&str]) -> Command); 5] = [
+        ("file", &|asked| alone(asked)),
+        ("threads", &|asked| alone(&[asked, &["--threads", "2"]].concat())),
+        ("ranks-1", &|asked| mpirun(1, asked)),
+        ("ranks-2", &|asked| mpirun(2, asked)),
+        ("ranks-4", &|asked| mpirun(4, asked)),
+    ];
+    for (name, job) in jobs {
+        let output = place.text(name);
+        let files = ["--input", &input, "--output", &output];
+        let ended = job(&[&asked[..], &files].concat()).output().unwrap();
+        assert_eq!(ended.status.code(), Some(65), "{name}: {}", segue_tests::stderr(&ended));
+        assert!(fs::read_to_string(&output).unwrap() == one_by_one, "{name}");
+    }
+    fail(mpirun(2, &["translate", "--model", &model]), 64, &["--input", "without mpirun"]);
+}
+
 /// Row S20: Hugging Face's package computes the same with the weights of a run.
 #[test]
 fn hugging_faces_package_opens_a_run_and_agrees() {

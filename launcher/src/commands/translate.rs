@@ -156,7 +156,7 @@ impl TranslateArgs {
     /// A sentence for programs.
     fn value(&self, line: u64, found: &[Translation]) -> Value {
         let of = |translation: &Translation| {
-            let Translation { text, log_prob, score, pieces, alignments } = translation;
+            let Translation { text, log_prob, score, pieces, alignments, .. } = translation;
             let mut value = json!({ "text": text, "score": score, "log_prob": log_prob });
             if self.alignments {
                 value["source_pieces"] = json!(pieces[0]);
@@ -198,7 +198,8 @@ pub fn run(
         _ => 0,
     };
     let mut result = json!({
-        "lines": done.lines, "empty": done.empty, "failed": done.failed, "output": args.output, "exit_code": code,
+        "lines": done.lines, "empty": done.empty, "failed": done.failed, "output": args.output,
+        "tokens": done.tokens, "seconds": done.seconds, "exit_code": code,
     });
     if quiet && args.output.is_none() {
         result["sentences"] = done.sentences.into();

@@ -159,6 +159,8 @@ pub trait Translator {
 pub struct Translation {
     /// Its text.
     pub text: String,
+    /// Tokens of it, without the end.
+    pub tokens: usize,
     /// ln P of its tokens and of its end.
     pub log_prob: f64,
     /// What it was chosen by.

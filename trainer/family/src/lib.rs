@@ -13,6 +13,7 @@ use segue_configs::{Config, ModelConfig, ModelSection, ModelType};
 use segue_cost::{Cost, RankMemory, Work};
 use segue_engine::{Event, Outcome};
 use segue_kernels::{Compute, TrainError};
+use serde_json::Value;
 
 pub use capability::{
     Capability, Evaluations, OpenWriter, Parity, Predicts, TextStream, Translates, Translation, Translator,
@@ -74,6 +75,12 @@ pub trait Job {
         String::new()
     }
 
+    /// What lane `lane` learns from at step `step`, from 1, for people and for programs; `None` of a family that shows none.
+    fn lane(&self, config: &Config, step: u64, lane: usize) -> Result<Option<ShownLane>, TrainError> {
+        let _ = (config, step, lane);
+        Ok(None)
+    }
+
     /// Trains; see [`train`](segue_engine::train). A collective call.
     fn train(
         &self,
@@ -83,6 +90,14 @@ pub trait Job {
         stop: &dyn Fn() -> bool,
         on_event: &mut dyn FnMut(Event),
     ) -> Result<Outcome, TrainError>;
+}
+
+/// What a lane learns from at a step.
+pub struct ShownLane {
+    /// Lines for people.
+    pub lines: Vec<String>,
+    /// The same for programs.
+    pub value: Value,
 }
 
 /// The family of a model.

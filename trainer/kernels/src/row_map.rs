@@ -196,8 +196,11 @@ mod tests {
 
     #[test]
     fn rows_are_those_of_double_precision() {
-        for [rows, outputs, inputs] in [[1, 1, 1], [3, 31, 5], [12, 32, 16], [25, 100, 70], [0, 4, 3], [11, 64, 0]] {
-            let (x, weight, bias) = (wave(rows * inputs, 0.7), wave(outputs * inputs, 1.3), wave(outputs, 0.9));
+        for [rows, outputs, inputs] in
+            [[1, 1, 1], [3, 31, 5], [12, 32, 16], [25, 100, 70], [0, 4, 3], [11, 64, 0]]
+        {
+            let (x, weight, bias) =
+                (wave(rows * inputs, 0.7), wave(outputs * inputs, 1.3), wave(outputs, 0.9));
             let map = RowMap::new(&weight, [outputs, inputs], Some(&bias));
             let mut y = vec![f32::NAN; rows * outputs];
             map.apply(&x, &mut y);
@@ -248,7 +251,14 @@ mod tests {
     #[test]
     #[ignore = "times something"]
     fn speed() {
-        for [rows, outputs, inputs] in [[160, 1024, 256], [160, 256, 1024], [160, 8000, 256], [80, 512, 512], [5, 8000, 256], [1, 1024, 256]] {
+        for [rows, outputs, inputs] in [
+            [160, 1024, 256],
+            [160, 256, 1024],
+            [160, 8000, 256],
+            [80, 512, 512],
+            [5, 8000, 256],
+            [1, 1024, 256],
+        ] {
             let (x, weight) = (wave(rows * inputs, 0.7), wave(outputs * inputs, 1.3));
             let map = RowMap::new(&weight, [outputs, inputs], None);
             let mut y = vec![0.0; rows * outputs];

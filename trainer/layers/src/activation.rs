@@ -274,7 +274,8 @@ mod tests {
     fn values_in_place_are_those_with_a_way_back() {
         for activation in ALL {
             let x = values();
-            let expected: Vec<f32> = Vec::try_from(activate(Kernels::Fused, &x, activation, 0.0, None)).unwrap();
+            let expected: Vec<f32> =
+                Vec::try_from(activate(Kernels::Fused, &x, activation, 0.0, None)).unwrap();
             let mut found: Vec<f32> = Vec::try_from(x).unwrap();
             activation.apply(&mut found);
             assert!(found == expected, "{activation:?}");

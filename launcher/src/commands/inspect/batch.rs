@@ -4,6 +4,7 @@ use clap::Args;
 use segue_configs::{Config, ModelConfig, OwnSections, RecipeReader, TrainConfig};
 use segue_dataloader::sections::{DataConfig, DataOrder, ObjectiveConfig, ObjectiveKind};
 use segue_dataloader::{Batch, LaneCursor, Lanes, PairLanes, PairOptions, Pairs, RecordLanes, Split};
+use segue_family::ShownLane;
 use segue_language::{ModelFolder, Sources, open_lanes};
 use segue_publish::read_regular_text;
 use segue_report::MaskChart;
@@ -75,6 +76,14 @@ pub fn run(args: &BatchArgs, out: &Output) -> Result<Value, Failure> {
         let folder = args.run.as_deref().map(|run| ModelFolder::open(&segue_families::MODELS, run));
         let run = TaskRun::open(config, folder.transpose()?, ONLY_LEARNT, &|_| ())?;
         return task_batch::show(&run, args.step, args.lane, args.examples, out);
+    }
+    if segue_language::language(&config.model).is_err() {
+        let mut config = config.clone();
+        let job = (segue_family::of(&config.model).open)(&mut config)?;
+        if let Some(ShownLane { lines, value }) = job.lane(&config, args.step, args.lane)? {
+            lines.iter().for_each(|line| out.line(line));
+            return Ok(merged(json!({ "step": args.step, "lane": args.lane }), value));
+        }
     }
     segue_language::language(&config.model)?;
     let data = config.own.get::<DataConfig>();

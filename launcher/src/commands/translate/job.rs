@@ -1,6 +1,7 @@
 //! Lines in, translations out.
 
 use std::io::{Write, stdout};
+use std::time::Instant;
 
 use segue_cluster::signals::Interruption;
 use segue_collectives::Communicator;
@@ -23,6 +24,10 @@ use crate::output::{Output, Unit};
 pub struct Done {
     pub lines: u64,
     pub empty: u64,
+    /// Tokens of the best translation of each.
+    pub tokens: usize,
+    /// Time that translating took.
+    pub seconds: f64,
     /// Whether Ctrl-C has ended it.
     pub stopped: bool,
     /// Lines that could not be translated.
@@ -52,7 +57,9 @@ impl Job<'_> {
         let mut written = Vec::new();
         let done = self.translate_to(text, &mut written)?;
         match done.stopped {
-            true => self.out.line(&format!("stopped after {}; nothing was written", counted(done.lines, "line"))),
+            true => {
+                self.out.line(&format!("stopped after {}; nothing was written", counted(done.lines, "line")))
+            }
             false if self.comm.rank() == 0 => write_whole(path, &String::from_utf8_lossy(&written))?,
             false => {}
         }
@@ -70,7 +77,9 @@ impl Job<'_> {
             }
             let task = self.interruption.begin();
             let sentences = window.iter().map(sentence_of).collect();
+            let began = Instant::now();
             let answers = self.answers(sentences)?;
+            done.seconds += began.elapsed().as_secs_f64();
             for (line, answer) in window.into_iter().zip(answers) {
                 self.take(line, answer, &mut done, to)?;
             }
@@ -82,6 +91,14 @@ impl Job<'_> {
             if done.stopped {
                 break;
             }
+        }
+        if text.count.is_some() {
+            let rate = done.tokens as f64 / done.seconds;
+            self.out.line(&format!(
+                "{} in {:.1} s: {rate:.0} tokens/s",
+                counted(done.lines, "line"),
+                done.seconds
+            ));
         }
         if !done.failed.is_empty() {
             self.out.line(&format!("{} not translated", counted(done.failed.len(), "line")));
@@ -101,7 +118,11 @@ impl Job<'_> {
         let bytes = |answer: Answer| serde_json::to_vec(&answer);
         let own: Vec<Vec<u8>> = answers.map(bytes).collect::<Result<_, _>>().map_err(not_read)?;
         let all = share.collect(&own)?;
-        Ok(all.iter().map(|bytes| serde_json::from_slice(bytes)).collect::<Result<_, _>>().map_err(not_read)?)
+        Ok(all
+            .iter()
+            .map(|bytes| serde_json::from_slice(bytes))
+            .collect::<Result<_, _>>()
+            .map_err(not_read)?)
     }
 
     /// Writes what came of a line; a line that cannot be translated is reported.
@@ -126,6 +147,7 @@ impl Job<'_> {
             }
         };
         found.truncate(self.args.n_best);
+        done.tokens += found.first().map_or(0, |best| best.tokens);
         match self.quiet && self.args.output.is_none() {
             true => done.sentences.push(self.args.value(done.lines, &found)),
             false if self.comm.rank() == 0 => self.write(done.lines, &found, to).map_err(not_written)?,

@@ -147,6 +147,24 @@ mod tests {
         assert_eq!(points(&c, &[1, 3, 5]), [1e-4, 0.50005, 1.0]);
     }
 
+    /// Vaswani et al. 2017, eq. 3: d^-0.5 min(step^-0.5, step w^-1.5), whose peak is (d w)^-0.5.
+    /// Rows S21; G8 of the specification.
+    #[test]
+    fn a_warm_up_and_inverse_square_root_have_the_rates_of_the_transformer() {
+        for (width, step, expected) in [
+            (512.0, 1, 0.001746928),
+            (512.0, 4000, 6.987712430),
+            (512.0, 100_000, 1.397542486),
+            (1024.0, 4000, 4.941058844),
+        ] {
+            let peak = format!("optim.lr={:e}", f64::powf(width * 4000.0, -0.5));
+            let keys = [peak.as_str(), "schedule.kind=inverse_sqrt", "schedule.warmup=4000"];
+            let c = config(&keys);
+            let rate = Schedule::new(&c.schedule, c.peak_lr(), c.schedule_steps(), c.rising).rate(step) * 1e4;
+            assert!((rate - expected).abs() < 1e-9, "{width} at {step}: {rate}");
+        }
+    }
+
     #[test]
     fn linear_and_inverse_square_root() {
         let c = config(&[&COMMON[..], &["schedule.kind=linear", "schedule.end=last_step"]].concat());

@@ -10,6 +10,7 @@ use segue_dataloader::sections::{SegmentConfig, TextEvalConfig};
 use segue_families::MODELS;
 use segue_lstm::{CellKind, LstmConfig};
 use segue_transfo_xl::TransfoXlConfig;
+use segue_translation::TranslationConfig;
 use serde_json::Value;
 
 /// Leaves of a nested object by dotted name, in order.
@@ -387,6 +388,18 @@ fn small_sweeps_have_rows_of_equal_size_and_text() {
                 cell.label
             );
         }
+    }
+}
+
+/// Vaswani et al. 2017, eq. 3: the peak of the rate is (d w)^-0.5.
+#[test]
+fn recipes_of_the_transformers_paper_have_its_rates() {
+    for name in ["translation-wmt14-base.toml", "translation-wmt14-big.toml", "translation-iwslt14.toml"] {
+        let path = each_toml("recipes").into_iter().find(|p| p.ends_with(name)).unwrap();
+        let Config { model, optim, schedule, .. } = MODELS.load(Some(&path), &[]).unwrap().config;
+        let width = model.get::<TranslationConfig>().unwrap().d_model as f64;
+        let peak = (width * schedule.warmup as f64).powf(-0.5);
+        assert!((optim.lr / peak - 1.0).abs() < 1e-6, "{name}: {} is not {peak}", optim.lr);
     }
 }
 

@@ -1,5 +1,6 @@
 //! A run: pairs of sentences from a corpus, batches of about as many tokens each.
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use segue_dataloader::{Corpus, Reader, Split};
 use segue_engine::{
     Begun, Event, Family, FamilyReader, KeepBest, Labels, LossAs, Measures, Outcome, Place, Prepared, Watch,
 };
-use segue_family::{Job, own};
+use segue_family::{Job, ShownLane, own};
 use segue_kernels::{Compute, TrainError};
 use segue_sentences::{BatchBudget, PairBatch, PairReader, PairSymbols, SentencePairs, TokenBatches};
 use segue_tokenizer::Tokenizer;
@@ -78,6 +79,14 @@ struct Pairs {
     batches: Arc<TokenBatches>,
 }
 
+impl Pairs {
+    /// Reads these lanes of each step.
+    fn reader(&self, lanes: usize, range: Range<usize>, padding: i64) -> Result<PairReader, TrainError> {
+        let symbols = PairSymbols { start: padding, pad: padding };
+        Ok(PairReader::new(self.pairs.clone(), self.batches.clone(), lanes, range, symbols)?)
+    }
+}
+
 impl Job for Pairs {
     fn data(&self) -> String {
         self.corpus.fingerprint().into()
@@ -94,6 +103,13 @@ impl Job for Pairs {
                 "data.corpus has no validation split\nhint: build it with --valid".into(),
             )),
         }
+    }
+
+    fn lane(&self, config: &Config, step: u64, lane: usize) -> Result<Option<ShownLane>, TrainError> {
+        let model: &TranslationConfig = own(&config.model);
+        let reader = self.reader(config.train.lanes, lane..lane + 1, model.pad_token_id as i64)?;
+        let batches = { reader }.read(step)?;
+        Ok(batches.first().map(|batch| super::shown::lane(batch, &self.tokenizer)))
     }
 
     fn train(
@@ -154,11 +170,8 @@ impl Family for Translation<'_> {
     }
 
     fn reader(&self, place: Place<()>) -> Result<FamilyReader<Self>, TrainError> {
-        let (lanes, padding) = (place.layout.lanes, self.model.pad_token_id as i64);
-        let (pairs, batches) = (self.data.pairs.clone(), self.data.batches.clone());
-        let symbols = PairSymbols { start: padding, pad: padding };
-        let range = place.layout.lane_range();
-        let reader = PairReader::new(pairs, batches, lanes, range, symbols)?;
+        let padding = self.model.pad_token_id as i64;
+        let reader = self.data.reader(place.layout.lanes, place.layout.lane_range(), padding)?;
         let device = self.compute.device();
         let prepared = move |read: Vec<PairBatch>| {
             Prepared::of(read.iter().map(|batch| PairTensors::of(batch, device)).collect())

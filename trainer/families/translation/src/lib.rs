@@ -12,6 +12,7 @@ mod model;
 mod objective;
 mod rows;
 mod search;
+mod shown;
 mod side;
 mod trained;
 

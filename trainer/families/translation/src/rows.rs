@@ -85,7 +85,9 @@ impl RowTransformer {
     pub fn new(config: &TranslationConfig, parameters: &Parameters) -> Option<Self> {
         let layers = |side: Side| {
             let [layers, ..] = side.sizes(config);
-            (0..layers).map(|index| RowLayer::new(config, parameters, side, index)).collect::<Option<Vec<_>>>()
+            (0..layers)
+                .map(|index| RowLayer::new(config, parameters, side, index))
+                .collect::<Option<Vec<_>>>()
         };
         let last_norms = || {
             let norm = |side: Side| RowNorm::named(parameters, &side.last_norm(), EPSILON);
@@ -93,10 +95,14 @@ impl RowTransformer {
         };
         let table = values_of(&parameters.get(TABLE))?;
         let bias = parameters.find(OUTPUT_BIAS).map(|bias| values_of(&bias));
-        let words = RowMap::new(&table, [config.vocab_size, config.d_model], match &bias {
-            Some(bias) => Some(bias.as_ref()?),
-            None => None,
-        });
+        let words = RowMap::new(
+            &table,
+            [config.vocab_size, config.d_model],
+            match &bias {
+                Some(bias) => Some(bias.as_ref()?),
+                None => None,
+            },
+        );
         Some(Self {
             words,
             table,

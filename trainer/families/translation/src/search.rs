@@ -73,8 +73,7 @@ impl Search {
             Reader::Rows(rows) => rows,
             Reader::Tensors(model) => {
                 let (ids, lengths) = padded(sources, model.config().pad_token_id as i64);
-                let decoder =
-                    Translating::new(model, &put(ids, model.device()), &lengths, self.beam.beams);
+                let decoder = Translating::new(model, &put(ids, model.device()), &lengths, self.beam.beams);
                 return self.together(model.config(), sources, Box::new(decoder));
             }
         };

@@ -75,6 +75,7 @@ impl SentenceTranslator {
         let pieces = |ids: &[i64]| if aligned { self.pieces(ids) } else { Vec::new() };
         Translation {
             text: self.tokenizer.decode_signed(&found.tokens),
+            tokens: found.tokens.len(),
             log_prob: found.log_prob,
             score: found.score,
             pieces: [pieces(source), pieces(&found.tokens)],
@@ -106,9 +107,7 @@ impl Translator for SentenceTranslator {
         .into_iter();
         let of = |source: Result<Vec<i64>, TrainError>| match source? {
             source if source.len() == 1 => Ok(Vec::new()),
-            source => {
-                self.translations(&source, found.next().unwrap_or_default(), search.beam.alignments)
-            }
+            source => self.translations(&source, found.next().unwrap_or_default(), search.beam.alignments),
         };
         encoded.into_iter().map(of).collect()
     }

@@ -9,7 +9,8 @@ use crate::model::tests::{parameters, small};
 use crate::search::{Reader, Search};
 
 fn sources() -> Vec<Vec<i64>> {
-    let sources: [&[i64]; 5] = [&[4, 5, 6, 0], &[6, 7, 8, 9, 1, 2, 0], &[3, 0], &[11, 12, 13, 0], &[14, 3, 5, 5, 0]];
+    let sources: [&[i64]; 5] =
+        [&[4, 5, 6, 0], &[6, 7, 8, 9, 1, 2, 0], &[3, 0], &[11, 12, 13, 0], &[14, 3, 5, 5, 0]];
     sources.iter().map(|source| source.to_vec()).collect()
 }
 
@@ -58,8 +59,10 @@ fn a_translation_has_the_same_bits_beside_any_other() {
         for beams in [1, 4] {
             let beam = BeamSettings { beams, coverage: 0.2, alignments: true, ..Default::default() };
             let search = Search { beam, more_tokens: 9 };
-            let alone: Vec<_> =
-                sources().iter().map(|source| bits(&search.translate(&reader, std::slice::from_ref(source))[0])).collect();
+            let alone: Vec<_> = sources()
+                .iter()
+                .map(|source| bits(&search.translate(&reader, std::slice::from_ref(source))[0]))
+                .collect();
             // So many that there are several groups, and those of a sentence are of unlike length.
             let many: Vec<Vec<i64>> = sources().into_iter().cycle().take(83).collect();
             let together = search.translate(&reader, &many);

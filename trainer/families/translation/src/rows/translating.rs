@@ -35,9 +35,8 @@ impl<'a> RowTranslating<'a> {
     /// Of `sources`, ids with their ends, with `beams` rows each.
     pub fn new(model: &'a RowTransformer, sources: &[Vec<i64>], beams: usize) -> Self {
         let states = model.encode(sources);
-        let of_source = |layer: &RowLayer| {
-            layer.source.as_ref().map(|(_, map)| mapped(map, &states)).unwrap_or_default()
-        };
+        let of_source =
+            |layer: &RowLayer| layer.source.as_ref().map(|(_, map)| mapped(map, &states)).unwrap_or_default();
         let mut first = 0;
         let places = sources.iter().map(|source| {
             let place = Source { first, tokens: source.len() };
