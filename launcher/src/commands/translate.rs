@@ -27,7 +27,7 @@ const MOST_BEAMS: usize = 1 << 10;
 #[command(after_help = "\
     A line of output for each line of input, in its order; an empty line stays one. A line that cannot be translated \
     is reported with its number, leaves an empty line, and the command ends with 65. A line that is typed is answered \
-    at once; lines that are there are translated side by side, on all threads and ranks. A translation depends on its \
+    at once; buffered lines are translated side by side, on all threads and ranks. A translation depends on its \
     line alone.\n\n\
     Examples:\n  \
     segue translate --model runs/de-en --input news.de.gz --output news.en\n  \
@@ -189,7 +189,8 @@ pub fn run(
     let Translates(open) = segue_families::need_of(&model)?;
     let translator = open(model)?;
     let interruption = Interruption::install()?;
-    let text = Text::open(&args.input, args.threads * comm.world_size())?;
+    let threads = args.threads.saturating_mul(comm.world_size());
+    let text = Text::open(&args.input, threads, translator.takes_many())?;
     let job = Job { args, search, translator: translator.as_ref(), quiet, interruption, comm, out };
     let done = job.run(text)?;
     let code = match (done.stopped, done.failed.is_empty()) {

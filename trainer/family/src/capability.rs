@@ -145,6 +145,9 @@ impl Capability for Translates {
 
 /// An open model that translates.
 pub trait Translator {
+    /// Whether several sentences take less time together than one by one.
+    fn takes_many(&self) -> bool;
+
     /// Translations of each sentence, the best first, as many as there are beams at most; none of an empty one. They depend on the sentence alone. One that is
     /// longer than the model reads is an error.
     fn translate(
@@ -159,7 +162,7 @@ pub trait Translator {
 pub struct Translation {
     /// Its text.
     pub text: String,
-    /// Tokens of it, without the end.
+    /// Number of tokens, without the end.
     pub tokens: usize,
     /// ln P of its tokens and of its end.
     pub log_prob: f64,

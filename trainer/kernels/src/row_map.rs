@@ -1,5 +1,5 @@
-//! Linear maps of rows that stand side by side, each of which comes out with the same bits whatever stands beside it, and on every processor: of each value
-//! products are added up in the order of the inputs, with one rounding each. Weights are laid out once and read again and again.
+//! Linear maps of rows that stand side by side. A row has the same bits whatever stands beside it, and on every processor: each output sums its products in the
+//! order of the inputs, with one rounding for each. Weights are laid out once and read again and again.
 
 /// Columns of a strip of the weights.
 const STRIP: usize = 32;
@@ -62,7 +62,7 @@ impl RowMap {
     }
 }
 
-/// Rows that are made side by side, at most: their sums fill the registers of AVX-512.
+/// Rows that are made side by side, at most: their sums, two vectors a row, take 24 of the 32 registers of AVX-512.
 const MOST_ROWS: usize = 12;
 
 /// Some rows in the columns of a strip.
@@ -243,7 +243,11 @@ mod tests {
         #[cfg(target_arch = "x86_64")]
         if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
             // SAFETY: the processor has AVX2 and FMA.
-            check(&|to| unsafe { three_by_avx2(&block, to) });
+            unsafe {
+                check(&|to| one_by_avx2(&block, to));
+                check(&|to| two_by_avx2(&block, to));
+                check(&|to| three_by_avx2(&block, to));
+            }
         }
     }
 

@@ -22,7 +22,7 @@ pub fn count() -> usize {
 
 /// Calls `f(0)` to `f(count - 1)`, on several threads where there are: no call may depend on another.
 pub fn for_each(count: usize, f: impl Fn(usize) + Sync + Send) {
-    match pool() {
+    match idle_pool() {
         Some(pool) => pool.install(|| (0..count).into_par_iter().for_each(f)),
         None => (0..count).for_each(f),
     }
@@ -30,10 +30,15 @@ pub fn for_each(count: usize, f: impl Fn(usize) + Sync + Send) {
 
 /// Calls `f` with each of `items`, as [`for_each`] does: with parts of a slice, say, that are written to.
 pub fn for_each_of<T: Send>(items: Vec<T>, f: impl Fn(T) + Sync + Send) {
-    match pool() {
+    match idle_pool() {
         Some(pool) => pool.install(|| items.into_par_iter().for_each(f)),
         None => items.into_iter().for_each(f),
     }
+}
+
+/// The threads, unless the caller is one of them: it would take up other calls of the outer loop while it waits for its own.
+fn idle_pool() -> Option<&'static ThreadPool> {
+    pool().filter(|_| rayon::current_thread_index().is_none())
 }
 
 /// The threads, where there are several: without, the caller does all the work.

@@ -31,7 +31,7 @@ pub use heads::{
 };
 pub use ids::Ids;
 pub use memory::{Memory, NO_DOCUMENT};
-pub use positions::position_vectors;
+pub use positions::{position_vector, position_vectors};
 pub use residual::{NormPlace, Residual};
 pub use words::WordVectors;
 

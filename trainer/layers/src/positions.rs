@@ -3,7 +3,7 @@
 use segue_kernels::Options;
 use tch::Tensor;
 
-use super::attention::inverse_frequencies;
+use super::attention::{WAVELENGTH_BASE, inverse_frequencies};
 
 /// Vectors of the positions `first, first + 1, ..`, `[count, d_model]`: sines in the first half, cosines in the second, as Tensor2Tensor and Marian have
 /// them. Wavelengths are those of the paper.
@@ -11,6 +11,16 @@ pub fn position_vectors(first: i64, count: i64, d_model: i64, options: Options) 
     let positions = Tensor::arange_start(first, first + count, options);
     let angles = positions.outer(&inverse_frequencies(d_model, options));
     Tensor::cat(&[angles.sin(), angles.cos()], 1)
+}
+
+/// The vector of one position, `[d_model]`, computed in double precision.
+pub fn position_vector(position: usize, d_model: usize) -> impl Iterator<Item = f32> {
+    let angle = move |pair: usize| position as f64 / WAVELENGTH_BASE.powf(2.0 * pair as f64 / d_model as f64);
+    let pairs = 0..d_model / 2;
+    pairs
+        .clone()
+        .map(move |pair| angle(pair).sin() as f32)
+        .chain(pairs.map(move |pair| angle(pair).cos() as f32))
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 //! Layers over rows that stand side by side, in f32 on the calling thread and without a graph: a row has the same bits whatever stands beside it, and on every
-//! processor. What decodes many texts at once reads them, so that a text depends on no other one.
+//! processor. Who decodes many texts at once uses them, so that a text depends on no other one.
 
 mod attention;
 mod norm;
 
-use segue_kernels::libtorch::{as_f32, is_f32_slice};
-use segue_kernels::simd::{exp, max, sum_of_pairs, vectorised};
+use segue_kernels::libtorch::is_f32_slice;
+use segue_kernels::simd::{exp, ln, max, sum_of_pairs, vectorised};
 use segue_kernels::{Parameters, RowMap};
 use tch::Tensor;
 
@@ -14,9 +14,11 @@ pub use norm::RowNorm;
 
 /// The values of a tensor in f32 on the CPU; `None` of any other.
 pub fn values_of(tensor: &Tensor) -> Option<Vec<f32>> {
-    let tensor = is_f32_slice(tensor).then(|| tensor.detach().contiguous())?;
-    // SAFETY: the values are copied while nobody else has the chance to write to them.
-    Some(unsafe { as_f32(&tensor) }.to_vec())
+    is_f32_slice(tensor).then(|| {
+        let mut values = vec![0.0; tensor.numel()];
+        tensor.copy_data(&mut values, tensor.numel());
+        values
+    })
 }
 
 /// The linear maps of parameters `NAME.weight`, `[out, in]`, and `NAME.bias`, `[out]`, where there is one, as one map that gives what each of `names` gives, one
@@ -54,7 +56,7 @@ fn log_softmax_plain(scores: &mut [f32], width: usize) {
     for row in scores.chunks_exact_mut(width) {
         let top = max(row);
         let sum = sum_of_pairs(row, row, |score, _| exp(score - top));
-        let log_sum = top + sum.ln();
+        let log_sum = top + ln(sum);
         row.iter_mut().for_each(|score| *score -= log_sum);
     }
 }

@@ -80,6 +80,10 @@ pub fn run(args: &BatchArgs, out: &Output) -> Result<Value, Failure> {
     if segue_language::language(&config.model).is_err() {
         let mut config = config.clone();
         let job = (segue_family::of(&config.model).open)(&mut config)?;
+        if args.svg.is_some() {
+            let message = "--svg draws the attention mask of pre-training on text";
+            return Err(Failure::new(USAGE, message));
+        }
         if let Some(ShownLane { lines, value }) = job.lane(&config, args.step, args.lane)? {
             lines.iter().for_each(|line| out.line(line));
             return Ok(merged(json!({ "step": args.step, "lane": args.lane }), value));

@@ -71,16 +71,16 @@ impl Job<'_> {
         let mut done = Done::default();
         loop {
             // While a line is waited for Ctrl-C ends the command.
-            let window = text.window();
-            if window.is_empty() {
+            let block = text.block();
+            if block.is_empty() {
                 break;
             }
             let task = self.interruption.begin();
-            let sentences = window.iter().map(sentence_of).collect();
+            let sentences = block.iter().map(sentence_of).collect();
             let began = Instant::now();
             let answers = self.answers(sentences)?;
             done.seconds += began.elapsed().as_secs_f64();
-            for (line, answer) in window.into_iter().zip(answers) {
+            for (line, answer) in block.into_iter().zip(answers) {
                 self.take(line, answer, &mut done, to)?;
             }
             to.flush().map_err(not_written)?;
@@ -92,7 +92,7 @@ impl Job<'_> {
                 break;
             }
         }
-        if text.count.is_some() {
+        if text.count.is_some() && done.seconds > 0.0 {
             let rate = done.tokens as f64 / done.seconds;
             self.out.line(&format!(
                 "{} in {:.1} s: {rate:.0} tokens/s",

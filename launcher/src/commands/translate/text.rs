@@ -1,4 +1,4 @@
-//! The text that is translated, in windows of lines.
+//! The text that is translated, in blocks of lines.
 
 use std::io::{BufReader, Read, stdin};
 use std::path::Path;
@@ -10,8 +10,13 @@ use segue_sentences::{Sentence, Sentences};
 
 use crate::failure::Failure;
 
-/// Lines of a window for each thread of each rank: some groups of like length.
-const WINDOW: usize = 128;
+/// Lines of a block for each thread of each rank: some groups of like length.
+const LINES: usize = 128;
+/// Most lines of a block, and most bytes.
+const MOST_LINES: usize = 4096;
+const MOST_BYTES: usize = 1 << 20;
+/// Lines that are read ahead.
+const AHEAD: usize = 64;
 
 /// A line, or why it cannot be read.
 pub type Line = Result<Sentence, DataError>;
@@ -19,19 +24,19 @@ pub type Line = Result<Sentence, DataError>;
 /// Lines that a thread of its own reads.
 pub struct Text {
     lines: Receiver<Line>,
-    window: usize,
-    /// Whether the text is a file: its lines are there, and are waited for.
+    most: usize,
+    /// Whether the text is a file, whose lines are waited for until a block is full.
     is_file: bool,
     /// How many lines a file has.
     pub count: Option<u64>,
 }
 
 impl Text {
-    /// The text of a file, or of stdin for `-`, for so many threads of all ranks.
-    pub fn open(path: &Path, threads: usize) -> Result<Self, Failure> {
+    /// The text of a file, or of stdin for `-`, for so many threads of all ranks; for a translator that takes one line at a time, `many` is false.
+    pub fn open(path: &Path, threads: usize, many: bool) -> Result<Self, Failure> {
         let is_file = path.is_file();
-        let window = WINDOW * threads;
-        let (to, lines) = sync_channel(window);
+        let most = if many { LINES.saturating_mul(threads).min(MOST_LINES) } else { threads.min(MOST_LINES) };
+        let (to, lines) = sync_channel(AHEAD);
         let mut count = None;
         if path == Path::new("-") {
             let stdin: Box<dyn Read + Send> = Box::new(stdin());
@@ -43,18 +48,19 @@ impl Text {
             }
             send(Sentences::open(path)?, to);
         }
-        Ok(Self { lines, window, is_file, count })
+        Ok(Self { lines, most, is_file, count })
     }
 
-    /// The next lines: of a file as many as a window has, else those that are there, once there is one. None at the end.
-    pub fn window(&self) -> Vec<Line> {
-        let mut lines: Vec<Line> = self.lines.recv().into_iter().collect();
-        while !lines.is_empty() && lines.len() < self.window {
-            let next = if self.is_file { self.lines.recv().ok() } else { self.lines.try_recv().ok() };
-            match next {
-                Some(line) => lines.push(line),
-                None => break,
-            }
+    /// The next lines: of a file as many as a block has, else those that are there, once there is one. None at the end.
+    pub fn block(&self) -> Vec<Line> {
+        let mut lines: Vec<Line> = Vec::new();
+        let mut bytes = 0;
+        while lines.len() < self.most && bytes < MOST_BYTES {
+            let waits = self.is_file || lines.is_empty();
+            let next = if waits { self.lines.recv().ok() } else { self.lines.try_recv().ok() };
+            let Some(line) = next else { break };
+            bytes += line.as_ref().map_or(0, |sentence| sentence.text.len());
+            lines.push(line);
         }
         lines
     }

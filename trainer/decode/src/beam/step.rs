@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::sync::OnceLock;
 
 use segue_kernels::libtorch::stream::put;
+use segue_kernels::libtorch::{as_f32, is_f32_slice};
 use segue_kernels::threads;
 use tch::{Kind, Tensor};
 
@@ -28,6 +29,8 @@ impl Step {
         let (words, count) = (log_probs.size()[1] as usize, 2 * settings.beams);
         let tops = match log_probs.kind() {
             Kind::Double => tops(&values::<f64>(&log_probs), words, count, never),
+            // SAFETY: nobody else has these scores.
+            _ if is_f32_slice(&log_probs) => tops(unsafe { as_f32(&log_probs) }, words, count, never),
             _ => tops(&values::<f32>(&log_probs.to_kind(Kind::Float)), words, count, never),
         };
         let attention = settings.watches_attention().then(|| decoder.attention()).flatten();

@@ -148,7 +148,7 @@ mod tests {
     }
 
     /// Vaswani et al. 2017, eq. 3: d^-0.5 min(step^-0.5, step w^-1.5), whose peak is (d w)^-0.5.
-    /// Rows S21; G8 of the specification.
+    /// Row S21.
     #[test]
     fn a_warm_up_and_inverse_square_root_have_the_rates_of_the_transformer() {
         for (width, step, expected) in [

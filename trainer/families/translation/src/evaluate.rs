@@ -1,5 +1,6 @@
 //! Evaluation: the loss of every pair of a split, and BLEU of translations of some.
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 
 use segue_collectives::Communicator;
@@ -13,7 +14,7 @@ use serde_json::json;
 
 use super::keys::{DataConfig, LeadingMeasure, TranslationEvalConfig};
 use super::objective::{PairTensors, Translator};
-use super::search::{Reader, Search, TOGETHER};
+use super::search::{DecodingModel, Search, TOGETHER};
 
 /// The validation split of a run.
 pub struct Validation {
@@ -135,12 +136,14 @@ impl Validation {
     ) -> Result<(BleuCounts, Vec<Shown>), TrainError> {
         let share = Share::new(comm, self.translated.len());
         let search = Search { beam: self.eval.search(), more_tokens: self.eval.more_tokens };
-        let reader = Reader::new(learner.model.config(), learner.parameters());
+        // Laid out once, on ranks that have a part.
+        let model = OnceCell::new();
+        let laid_out = || DecodingModel::new(learner.model.config(), learner.parameters());
         let own = share.each(1, watch, |part, done| {
             let numbers = &self.translated[part];
             let pairs: Vec<_> = numbers.iter().map(|n| self.pairs.get(*n)).collect::<Result<_, _>>()?;
             let sources: Vec<Vec<i64>> = pairs.iter().map(|pair| pair.source.clone()).collect();
-            let found = search.translate(&reader, &sources);
+            let found = search.translate(model.get_or_init(laid_out), &sources);
             let texts = numbers.iter().zip(pairs).zip(found).map(|((number, pair), found)| {
                 let translation = found.first().map_or(String::new(), |found| self.text(&found.tokens));
                 json!([number, self.text(&pair.source), self.text(&pair.target), translation])

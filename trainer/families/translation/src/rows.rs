@@ -5,8 +5,7 @@ mod translating;
 
 use segue_kernels::{Parameters, RowMap};
 use segue_layers::rows::{RowHeads, RowNorm, add, log_softmax, mapped, row_map, values_of};
-use segue_layers::{NormPlace, position_vectors};
-use tch::{Device, Kind};
+use segue_layers::{NormPlace, position_vector};
 
 use super::keys::TranslationConfig;
 use super::model::{OUTPUT_BIAS, TABLE};
@@ -39,7 +38,7 @@ struct RowLayer {
 /// Attention with its surroundings.
 struct Reading {
     heads: RowHeads,
-    /// Queries; of attention to the text itself keys and values behind them.
+    /// Map to the query; of attention to the text itself, keys and values follow.
     query: RowMap,
     out: RowMap,
     norm: RowNorm,
@@ -121,13 +120,6 @@ impl RowTransformer {
         &self.config
     }
 
-    /// Vectors of `count` positions from `first` on, `[count, d_model]`.
-    fn positions(&self, first: usize, count: usize) -> Vec<f32> {
-        let options = (Kind::Float, Device::Cpu);
-        let vectors = position_vectors(first as i64, count as i64, self.config.d_model as i64, options);
-        values_of(&vectors).unwrap_or_default()
-    }
-
     /// Writes the embedding of a token at a position with this vector to `to`, `[d_model]`.
     fn embed(&self, token: i64, position: &[f32], to: &mut [f32]) {
         let width = self.config.d_model;
@@ -142,7 +134,8 @@ impl RowTransformer {
     fn encode(&self, sources: &[Vec<i64>]) -> Vec<f32> {
         let width = self.config.d_model;
         let longest = sources.iter().map(Vec::len).max().unwrap_or(0);
-        let positions = self.positions(0, longest);
+        let positions: Vec<f32> =
+            (0..longest).flat_map(|position| position_vector(position, width)).collect();
         let mut states = vec![0.0; sources.iter().map(Vec::len).sum::<usize>() * width];
         let mut rows = states.chunks_exact_mut(width);
         for source in sources {

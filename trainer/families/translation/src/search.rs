@@ -6,6 +6,7 @@ use segue_decode::{BeamSettings, Decoder, Hypothesis, Symbols, beam_search};
 use segue_kernels::Parameters;
 use segue_kernels::libtorch::stream::put;
 use segue_kernels::threads;
+use segue_sentences::group_by_length;
 use tch::Tensor;
 
 use super::decoding::Translating;
@@ -15,6 +16,10 @@ use super::rows::{RowTransformer, RowTranslating};
 
 /// Sentences that are translated side by side.
 pub const TOGETHER: usize = 32;
+/// Most scores of words in a step of a group.
+const MOST_SCORES: usize = 1 << 23;
+/// Most tokens of the sources of a group, times the beams.
+const MOST_TOKENS: usize = 1 << 14;
 
 /// How sentences are translated.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -26,14 +31,14 @@ pub struct Search {
 }
 
 /// A model as it translates.
-pub enum Reader {
+pub enum DecodingModel {
     /// By rows: a sentence depends on no other one.
     Rows(Box<RowTransformer>),
     /// By tensors: products of other rows round otherwise.
     Tensors(Box<Transformer>),
 }
 
-impl Reader {
+impl DecodingModel {
     /// Over `parameters`: by rows where they are in f32 on the processor.
     pub fn new(config: &TranslationConfig, parameters: &Parameters) -> Self {
         match RowTransformer::new(config, parameters) {
@@ -64,33 +69,43 @@ fn padded(sources: &[Vec<i64>], padding: i64) -> (Tensor, Vec<i64>) {
 }
 
 impl Search {
-    /// Translations of `sources`, token ids with their ends: of each those found, the best first. By rows, groups of like length are translated on all threads.
-    pub fn translate(&self, model: &Reader, sources: &[Vec<i64>]) -> Vec<Vec<Hypothesis>> {
+    /// Translations of `sources`, token ids with their ends: of each those found, the best first. By rows, groups of like length are translated on all threads,
+    /// and no translation depends on which group it is in.
+    pub fn translate(&self, model: &DecodingModel, sources: &[Vec<i64>]) -> Vec<Vec<Hypothesis>> {
         if sources.is_empty() {
             return Vec::new();
         }
         let rows = match model {
-            Reader::Rows(rows) => rows,
-            Reader::Tensors(model) => {
+            DecodingModel::Rows(rows) => rows,
+            DecodingModel::Tensors(model) => {
                 let (ids, lengths) = padded(sources, model.config().pad_token_id as i64);
                 let decoder = Translating::new(model, &put(ids, model.device()), &lengths, self.beam.beams);
                 return self.together(model.config(), sources, Box::new(decoder));
             }
         };
-        let mut numbers: Vec<usize> = (0..sources.len()).collect();
-        numbers.sort_by_key(|number| sources[*number].len());
-        let groups: Vec<&[usize]> = numbers.chunks(TOGETHER).collect();
+        let groups = self.groups(sources, rows.config().vocab_size);
         let found: Vec<OnceLock<Vec<Hypothesis>>> = sources.iter().map(|_| OnceLock::new()).collect();
         threads::for_each(groups.len(), |group| {
-            let own: Vec<Vec<i64>> = groups[group].iter().map(|number| sources[*number].clone()).collect();
+            let own: Vec<Vec<i64>> =
+                groups[group].iter().map(|number| sources[*number as usize].clone()).collect();
             let decoder = Box::new(RowTranslating::new(rows, &own, self.beam.beams));
             let of_group = self.together(rows.config(), &own, decoder);
             for (number, hypotheses) in groups[group].iter().zip(of_group) {
                 // Each source is in one group.
-                let _ = found[*number].set(hypotheses);
+                let _ = found[*number as usize].set(hypotheses);
             }
         });
         found.into_iter().map(|found| found.into_inner().unwrap_or_default()).collect()
+    }
+
+    /// Numbers of sources that are translated side by side, the longest first: as many as there are threads for, and so few that what a group keeps, and the scores
+    /// of its words, have room.
+    fn groups(&self, sources: &[Vec<i64>], words: usize) -> Vec<Vec<u32>> {
+        let lengths: Vec<u32> = sources.iter().map(|source| source.len() as u32).collect();
+        let fair = sources.len().div_ceil(threads::count());
+        let scored = MOST_SCORES / (self.beam.beams * words).max(1);
+        let most = TOGETHER.min(fair).min(scored).max(1);
+        group_by_length(&lengths, MOST_TOKENS / self.beam.beams, most)
     }
 
     /// The same side by side, by a decoder that has begun with these.

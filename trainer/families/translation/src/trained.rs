@@ -8,7 +8,7 @@ use segue_tokenizer::Tokenizer;
 
 use super::keys::TranslationConfig;
 use super::model::specs;
-use super::search::{Reader, Search};
+use super::search::{DecodingModel, Search};
 
 /// Tokens that a translation may have more than its source (Vaswani et al. 2017, §6.1).
 const MORE_TOKENS: usize = 50;
@@ -25,13 +25,13 @@ pub static TRANSLATES: Translates = Translates(|trained| {
         let what = "its tokenizer is not that of the model\nhint: give the folder the tokenizer that the model was trained with";
         return Err(TrainError::OtherModel { path: trained.path, what: what.into() });
     }
-    let model = Reader::new(config, &trained.parameters(specs(config))?);
+    let model = DecodingModel::new(config, &trained.parameters(specs(config))?);
     Ok(Box::new(SentenceTranslator { model, tokenizer }))
 });
 
 /// A model with the words that it reads and writes.
 struct SentenceTranslator {
-    model: Reader,
+    model: DecodingModel,
     tokenizer: Tokenizer,
 }
 
@@ -85,6 +85,10 @@ impl SentenceTranslator {
 }
 
 impl Translator for SentenceTranslator {
+    fn takes_many(&self) -> bool {
+        matches!(self.model, DecodingModel::Rows(_))
+    }
+
     fn translate(
         &self,
         sentences: &[&str],
@@ -93,13 +97,13 @@ impl Translator for SentenceTranslator {
         let search = Search { beam: *search, more_tokens: MORE_TOKENS };
         let encoded: Vec<Result<Vec<i64>, TrainError>> =
             sentences.iter().map(|sentence| self.encode(sentence)).collect();
-        // Of an empty one there is an end alone.
+        // An empty sentence is its end alone.
         let sources: Vec<Vec<i64>> =
             encoded.iter().flatten().filter(|source| source.len() > 1).cloned().collect();
         let mut found = match &self.model {
-            Reader::Rows(_) => search.translate(&self.model, &sources),
-            // Each by itself: a translation hangs on no other sentence.
-            Reader::Tensors(_) => {
+            DecodingModel::Rows(_) => search.translate(&self.model, &sources),
+            // Each by itself: a translation depends on no other sentence.
+            DecodingModel::Tensors(_) => {
                 let alone = |source: &Vec<i64>| search.translate(&self.model, std::slice::from_ref(source));
                 sources.iter().flat_map(alone).collect()
             }

@@ -17,7 +17,7 @@ use tch::{Kind, Tensor};
 use super::memory::NO_DOCUMENT;
 
 /// Base of the geometric progression of wavelengths (Vaswani et al. 2017, section 3.5).
-const WAVELENGTH_BASE: f64 = 10_000.0;
+pub(crate) const WAVELENGTH_BASE: f64 = 10_000.0;
 
 /// Tables and windows of distances are this many columns wide, or a multiple of it: matrix products are a quarter
 /// slower at odd widths.

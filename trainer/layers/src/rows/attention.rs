@@ -57,7 +57,7 @@ fn attend_plain(
 /// Sums that are added up side by side.
 const LANES: usize = 16;
 
-/// Σ a b, by halves in the end: where many are needed, the last sums of one are made beside those of others.
+/// Σ a b. The last sums are made by halves, so that those of several dot products run in parallel.
 #[inline(always)]
 fn dot(a: &[f32], b: &[f32]) -> f32 {
     let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
@@ -73,4 +73,14 @@ fn dot(a: &[f32], b: &[f32]) -> f32 {
         }
     }
     a_rest.iter().zip(b_rest).fold(sums[0], |sum, (a, b)| a.mul_add(*b, sum))
+}
+
+#[cfg(test)]
+pub(super) fn assert_plain(x: &[f32], width: usize) {
+    let heads = RowHeads { heads: 2, d_model: width };
+    let from: Vec<&[f32]> = x[width..].chunks_exact(2 * width).collect();
+    let [mut ours, mut plain] = [(); 2].map(|()| (vec![0.0; 2 * from.len()], vec![0.0; width]));
+    attend(heads, &x[..width], &from, &mut ours.0, &mut ours.1);
+    attend_plain(heads, &x[..width], &from, &mut plain.0, &mut plain.1);
+    assert_eq!(ours, plain);
 }

@@ -37,3 +37,11 @@ fn normalise_plain(x: &mut [f32], (weight, bias): (&[f32], &[f32]), epsilon: f32
         }
     }
 }
+
+#[cfg(test)]
+pub(super) fn assert_plain(x: &[f32], width: usize) {
+    let (mut ours, mut plain) = (x.to_vec(), x.to_vec());
+    normalise(&mut ours, (&x[..width], &x[width..2 * width]), 1e-5);
+    normalise_plain(&mut plain, (&x[..width], &x[width..2 * width]), 1e-5);
+    assert_eq!(ours, plain);
+}

@@ -39,11 +39,29 @@ fn distributions_are_those_of_tensors() {
     close(&x, &(wave(&[5, 30], 0.7) * 9.0).log_softmax(-1, None::<Kind>));
 }
 
+/// Compiled for this processor, and as any processor computes them.
+#[test]
+fn rows_have_the_bits_of_plain_loops() {
+    let x = values_of(&(wave(&[6, 40], 0.7) * 9.0)).unwrap();
+    let (mut ours, mut plain) = (x.clone(), x.clone());
+    log_softmax(&mut ours, 40);
+    log_softmax_plain(&mut plain, 40);
+    assert_eq!(ours, plain);
+    norm::assert_plain(&x, 40);
+    attention::assert_plain(&x, 40);
+}
+
 /// Attention of rows with maps side by side in one, and that of tensors.
 #[test]
 fn attention_is_that_of_tensors() {
-    let (width, heads, length) = (48, 4, 7);
-    let specs = MultiHead::specs("a", width, Init::Uniform { range: 0.4 }, true);
+    // Heads narrower and wider than what is added up side by side, with a rest and without.
+    for (width, heads) in [(48, 4), (40, 2), (128, 2)] {
+        attention_of(width, heads, 7);
+    }
+}
+
+fn attention_of(width: i64, heads: i64, length: i64) {
+    let specs = MultiHead::specs("a", width, Init::Uniform { range: 0.2 }, true);
     let own = parameters(specs, Kind::Float);
     let x = wave(&[1, length, width], 0.7);
     let tensors = MultiHead::new(&own, "a", heads, 0.0);

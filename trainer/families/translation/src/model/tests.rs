@@ -3,7 +3,7 @@ use tch::IndexOp;
 
 use super::*;
 use crate::decoding::Translating;
-use crate::search::{Reader, Search};
+use crate::search::{DecodingModel, Search};
 
 pub fn small(norm: NormPlace) -> TranslationConfig {
     TranslationConfig {
@@ -160,7 +160,7 @@ fn a_step_with_what_is_kept_gives_what_reading_all_gives() {
 #[test]
 fn translations_side_by_side_are_those_alone() {
     let (config, parameters) = (small(NormPlace::Post), parameters(NormPlace::Post, Kind::Double));
-    let model = Reader::new(&config, &parameters);
+    let model = DecodingModel::new(&config, &parameters);
     let sources: [&[i64]; 4] = [&[4, 5, 0], &[6, 7, 8, 9, 1, 2, 0], &[3, 0], &[11, 12, 13, 0]];
     let sources: Vec<Vec<i64>> = sources.iter().map(|source| source.to_vec()).collect();
     for beams in [1, 3] {

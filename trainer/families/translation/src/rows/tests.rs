@@ -1,12 +1,12 @@
 use segue_decode::{BeamSettings, Decoder, Hypothesis};
 use segue_layers::NormPlace;
-use tch::{IndexOp, Tensor};
+use tch::{IndexOp, Kind, Tensor};
 
 use super::*;
 use crate::decoding::Translating;
 use crate::model::Transformer;
 use crate::model::tests::{parameters, small};
-use crate::search::{Reader, Search};
+use crate::search::{DecodingModel, Search};
 
 fn sources() -> Vec<Vec<i64>> {
     let sources: [&[i64]; 5] =
@@ -54,8 +54,8 @@ fn bits(found: &[Hypothesis]) -> Vec<(Vec<i64>, u64, u64, Vec<Vec<f32>>)> {
 #[test]
 fn a_translation_has_the_same_bits_beside_any_other() {
     for norm in [NormPlace::Post, NormPlace::Pre] {
-        let reader = Reader::new(&small(norm), &parameters(norm, Kind::Float));
-        assert!(matches!(reader, Reader::Rows(_)));
+        let reader = DecodingModel::new(&small(norm), &parameters(norm, Kind::Float));
+        assert!(matches!(reader, DecodingModel::Rows(_)));
         for beams in [1, 4] {
             let beam = BeamSettings { beams, coverage: 0.2, alignments: true, ..Default::default() };
             let search = Search { beam, more_tokens: 9 };
@@ -66,6 +66,7 @@ fn a_translation_has_the_same_bits_beside_any_other() {
             // So many that there are several groups, and those of a sentence are of unlike length.
             let many: Vec<Vec<i64>> = sources().into_iter().cycle().take(83).collect();
             let together = search.translate(&reader, &many);
+            assert_eq!(together.len(), many.len());
             assert!(together.iter().zip(alone.iter().cycle()).all(|(found, alone)| bits(found) == *alone));
         }
     }

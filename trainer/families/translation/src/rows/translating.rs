@@ -2,28 +2,29 @@
 
 use segue_decode::{Attention, Decoder};
 use segue_kernels::libtorch::as_f32_mut;
+use segue_layers::position_vector;
 use segue_layers::rows::mapped;
 use tch::{Device, Kind, Tensor};
 
 use super::{RowLayer, RowTransformer};
 use crate::side::Side;
 
-/// A source that is read.
+/// Where the tokens of a source are.
 #[derive(Clone, Copy)]
-struct Source {
+struct SourceSpan {
     /// Place of its first token among those of all.
     first: usize,
     tokens: usize,
 }
 
-/// Translations of several sources, `beams` rows of each. Queries, keys and values of what is written stay where they were made; a row that is kept remembers where.
+/// Translations of several sources, `beams` rows of each. Keys and values of what is written stay where they were made; a row that is kept remembers where.
 pub struct RowTranslating<'a> {
     model: &'a RowTransformer,
     beams: usize,
-    sources: Vec<Source>,
+    sources: Vec<SourceSpan>,
     /// Of each layer, keys and values of the tokens of all sources, `[tokens, 2 d_model]`.
     of_sources: Vec<Vec<f32>>,
-    /// Of each layer and step, `[rows, 3 d_model]`: queries, keys and values.
+    /// Of each layer and step, keys and values of each row, `[rows, 2 d_model]`.
     written: Vec<Vec<Vec<f32>>>,
     /// Of each row, which row of each step it was.
     history: Vec<Vec<u32>>,
@@ -39,7 +40,7 @@ impl<'a> RowTranslating<'a> {
             |layer: &RowLayer| layer.source.as_ref().map(|(_, map)| mapped(map, &states)).unwrap_or_default();
         let mut first = 0;
         let places = sources.iter().map(|source| {
-            let place = Source { first, tokens: source.len() };
+            let place = SourceSpan { first, tokens: source.len() };
             first += source.len();
             place
         });
@@ -58,7 +59,7 @@ impl<'a> RowTranslating<'a> {
     fn advance(&mut self, last: &[i64]) -> Vec<f32> {
         let (model, width) = (self.model, self.model.config.d_model);
         let step = self.history.first().map_or(0, Vec::len);
-        let position = model.positions(step, 1);
+        let position: Vec<f32> = position_vector(step, width).collect();
         let mut states = vec![0.0; last.len() * width];
         for (token, to) in last.iter().zip(states.chunks_exact_mut(width)) {
             model.embed(*token, &position, to);
@@ -66,8 +67,11 @@ impl<'a> RowTranslating<'a> {
         self.history.iter_mut().zip(0..).for_each(|(history, row)| history.push(row));
         for (index, layer) in model.decoder.iter().enumerate() {
             model.add(&mut states, &layer.own.norm, |input| {
-                self.written[index].push(mapped(&layer.own.query, input));
-                mapped(&layer.own.out, &self.read_own(index, layer))
+                let all = mapped(&layer.own.query, input);
+                let rows = all.chunks_exact(3 * width);
+                self.written[index].push(rows.clone().flat_map(|row| &row[width..]).copied().collect());
+                let queries = rows.map(|row| &row[..width]);
+                mapped(&layer.own.out, &self.read_own(index, queries))
             });
             if let Some((reading, _)) = &layer.source {
                 model.add(&mut states, &reading.norm, |input| {
@@ -82,25 +86,25 @@ impl<'a> RowTranslating<'a> {
         states
     }
 
-    /// What each row reads of what it has written, `[rows, d_model]`.
-    fn read_own(&self, index: usize, layer: &RowLayer) -> Vec<f32> {
-        let (width, steps) = (self.model.config.d_model, &self.written[index]);
+    /// What each row reads of what it has written by its query, `[rows, d_model]`.
+    fn read_own<'q>(&self, index: usize, queries: impl Iterator<Item = &'q [f32]>) -> Vec<f32> {
+        let (heads, steps) = (self.model.decoder[index].own.heads, &self.written[index]);
+        let width = heads.d_model;
         let mut read = vec![0.0; self.history.len() * width];
         let mut weights = Vec::new();
-        let Some(now) = steps.last() else { return read };
-        let queries = now.chunks_exact(3 * width).map(|row| &row[..width]);
         for ((query, history), to) in queries.zip(&self.history).zip(read.chunks_exact_mut(width)) {
             let rows = steps.iter().zip(history);
             let from: Vec<&[f32]> =
-                rows.map(|(step, row)| &step[*row as usize * 3 * width..][width..3 * width]).collect();
-            layer.own.heads.read(query, &from, &mut weights, to);
+                rows.map(|(step, row)| &step[*row as usize * 2 * width..][..2 * width]).collect();
+            heads.read(query, &from, &mut weights, to);
         }
         read
     }
 
     /// What each row reads of its source by its query, `[rows, d_model]`; remembers the weights, if they are to be `kept`.
     fn read_sources(&mut self, index: usize, queries: &[f32], kept: bool) -> Vec<f32> {
-        let (heads, of_sources) = (self.model.decoder[index].own.heads, &self.of_sources[index]);
+        let Some((reading, _)) = &self.model.decoder[index].source else { return Vec::new() };
+        let (heads, of_sources) = (reading.heads, &self.of_sources[index]);
         let width = heads.d_model;
         let mut read = vec![0.0; queries.len()];
         let mut weights = Vec::new();
