@@ -1,6 +1,5 @@
 //! Training of a language model on a corpus, whichever model it is: lanes over text, segment memory, perplexity.
 
-mod average;
 mod batches;
 mod cut;
 mod encoder;
@@ -34,7 +33,6 @@ use segue_tokenizer::{Tokenizer, TokenizerKind};
 use serde_json::{Value, json};
 use tch::{Kind, Tensor};
 
-pub use average::average;
 pub use batches::{Validation, keeps_marks, open_lanes};
 pub use cut::Cut;
 pub use encoder::{Encoder, Rows, no_memory, rotated};
