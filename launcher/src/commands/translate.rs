@@ -184,6 +184,9 @@ struct Done {
 /// Translates line by line, to a file or to stdout; with `quiet` and without a file translations are in the result alone.
 pub fn run(args: &TranslateArgs, quiet: bool, out: &Output) -> Result<Value, Failure> {
     let search = args.search()?;
+    if search.form == LengthPenalty::Length && search.alpha == 0.0 {
+        out.line("warning: --length-form length has no effect with --length-penalty 0");
+    }
     args.force.allow(args.output.as_deref(), "--output")?;
     let compute = device_of_rank(args.device, &Local, out)?;
     segue_kernels::libtorch::set_threads(args.threads);

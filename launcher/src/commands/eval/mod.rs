@@ -20,7 +20,7 @@ use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand, ValueEnum};
 use segue_collectives::Communicator;
 use segue_dataloader::{Corpus, Split};
 use segue_family::{Asked, Evaluations, Trained};
-use segue_language::ModelFolder;
+use segue_language::{ModelFolder, refuse_pairs};
 use serde_json::Value;
 
 use self::split::SplitArgs;
@@ -280,8 +280,9 @@ fn no_corpus(model: &Path) -> Failure {
     Failure::new(USAGE, message)
 }
 
-/// Refuses a corpus whose ids mean other tokens to the model, and tells of rows that no token of it has.
+/// Refuses a corpus of pairs, and one whose ids mean other tokens to the model, and tells of rows that no token of it has.
 pub fn check_tokenizer(folder: &ModelFolder, corpus: &Corpus, out: &Output) -> Result<(), Failure> {
+    refuse_pairs(corpus)?;
     let (fingerprint, tokens) = (&corpus.info().tokenizer.fingerprint, corpus.vocab_size());
     let note = folder.check_ids_of(corpus.dir(), fingerprint, tokens)?;
     note.iter().for_each(|note| out.line(note));

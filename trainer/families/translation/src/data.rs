@@ -12,7 +12,9 @@ use segue_engine::{
 };
 use segue_family::{Job, own};
 use segue_kernels::{Compute, TrainError};
-use segue_sentences::{BatchBudget, PairBatch, PairReader, PairSymbols, SentencePairs, TokenBatches};
+use segue_sentences::{
+    BatchBudget, PairBatch, PairReader, PairSymbols, SentencePairs, TokenBatches, check_preset,
+};
 use segue_tokenizer::Tokenizer;
 use serde_json::Value;
 
@@ -35,11 +37,15 @@ pub fn open(config: &mut Config) -> Result<Box<dyn Job>, TrainError> {
 
 /// Gives the model the vocabulary of the corpus, where the recipe leaves it open.
 pub fn fit(config: &mut Config) -> Result<(), TrainError> {
-    if config.model.vocab_size() > 0 {
+    let data = config.own.get::<DataConfig>();
+    let is_known = config.model.vocab_size() > 0;
+    // A cost is told of a corpus that is elsewhere too.
+    if is_known && (data.corpus.is_empty() || !Path::new(&data.corpus).exists()) {
         return Ok(());
     }
     let corpus = open_corpus(config)?;
-    fit_to(config, &corpus.tokenizer()?)
+    check_preset(&corpus)?;
+    if is_known { Ok(()) } else { fit_to(config, &corpus.tokenizer()?) }
 }
 
 /// What a run takes: as many tokens on either side as a batch may have.
