@@ -77,7 +77,7 @@ pub struct TranslateArgs {
 
 /// Forms of the length penalty.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum Form {
+pub enum Form {
     /// ((5 + L) / 6)^a.
     Gnmt,
     /// L^a.
@@ -86,7 +86,7 @@ enum Form {
 
 /// Ends of a search.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum End {
+pub enum End {
     /// As many have ended as there are beams, and none that goes on can become better than the worst of them.
     Worst,
     /// None that goes on can become better than the best that has ended.
@@ -96,7 +96,7 @@ enum End {
 }
 
 /// A number of beams.
-fn beams(text: &str) -> Result<usize, String> {
+pub fn beams(text: &str) -> Result<usize, String> {
     match at_least_one(text)? {
         beams if beams <= MOST_BEAMS => Ok(beams),
         _ => Err(format!("at most {MOST_BEAMS}")),

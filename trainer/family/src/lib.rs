@@ -17,8 +17,9 @@ use segue_kernels::{Compute, TrainError};
 
 pub use average::average;
 pub use capability::{
-    Capability, Evaluations, OpenWriter, Parity, Predicts, TextStream, Translates, Translation, Translator,
-    Words, Writer, Writes, Written, find, need,
+    Capability, Evaluations, OpenWriter, Parity, Predicts, SplitToTranslate, TextStream, TranslatedPair,
+    TranslatedSplit, Translates, TranslatesSplits, Translation, Translator, Words, Writer, Writes, Written,
+    find, need,
 };
 pub use question::{Answer, Asked, Asker, Outputs, Question};
 pub use trained::{Trained, recorded};

@@ -114,7 +114,7 @@ impl Job for Pairs {
         let data = config.own.get::<DataConfig>();
         let eval = config.own.get::<TranslationEvalConfig>().into_owned();
         let words = Vocabulary { tokenizer: self.tokenizer.clone(), padding: model.pad_token_id as i64 };
-        let validation = Validation::open(&self.corpus, &data, eval, words)?;
+        let validation = Validation::open(&self.corpus, Split::Valid, &data, eval, words)?;
         let run = Translation { config, model, data: self, validation, compute };
         let translator = Translator::fresh(model, config.train.seed, compute).trained_by(
             &config.own.get(),

@@ -12,6 +12,7 @@ mod model;
 mod objective;
 mod search;
 mod side;
+mod split;
 mod trained;
 
 use segue_family::Entry;
@@ -27,5 +28,5 @@ pub static FAMILY: Entry = Entry {
     open: data::open,
     fit: data::fit,
     work: data::work,
-    capabilities: &[&trained::TRANSLATES],
+    capabilities: &[&trained::TRANSLATES, &split::TRANSLATES_SPLITS],
 };
