@@ -138,7 +138,7 @@ fn run(command: Command, json: bool, comm: &dyn Communicator, out: &Output) -> R
         Command::Batch(args) => commands::batch::run(args, json, out),
         Command::Sweep(args) => commands::sweep::run(args, out),
         Command::Tune(args) => commands::tune::run(args, out),
-        Command::Eval(args) => commands::eval::run(args, comm, out),
+        Command::Eval(args) => commands::eval::run(args, json, comm, out),
         Command::Generate(args) => commands::generate::run(args, json, out),
         Command::Translate(args) => commands::translate::run(&args, json, comm, out),
         Command::Average(args) => commands::average::run(args, out),

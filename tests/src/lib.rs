@@ -24,6 +24,7 @@ pub mod graph;
 pub mod http;
 pub mod kills;
 pub mod snapshot;
+pub mod translation;
 
 /// Root of the checkout.
 pub const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");

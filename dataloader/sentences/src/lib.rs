@@ -16,5 +16,5 @@ pub use batch::{PairBatch, PairSymbols};
 pub use batches::{BatchBudget, TokenBatches};
 pub use group::group_by_length;
 pub use lines::{LONGEST_LINE, Sentence, Sentences};
-pub use pairs::{Pair, SentencePairs};
+pub use pairs::{Pair, SentencePairs, check_preset};
 pub use reader::PairReader;

@@ -33,14 +33,8 @@ impl SentencePairs {
     ///
     /// A corpus of another preset, and one whose indices do not give two sides for each pair.
     pub fn open(corpus: &Corpus, split: Split) -> Result<SentencePairs, DataError> {
-        let (dir, preset) = (corpus.dir(), &corpus.info().preset);
-        if *preset != Preset::Pairs.name() {
-            let why = format!(
-                "it holds no pairs of sentences, its preset is `{preset}`\nhint: build one with `segue data build --preset pairs --source de \
-                 --target en --train PREFIX --tokenizer-kind bpe --output FOLDER`"
-            );
-            return Err(DataError::corpus(dir, why));
-        }
+        check_preset(corpus)?;
+        let dir = corpus.dir();
         let (stream, sides) = (corpus.tokens(split)?, corpus.sentences(split)?);
         let lengths = lengths_of(dir, &stream, &corpus.documents(split)?, &sides)?;
         Ok(SentencePairs { dir: dir.into(), stream, sides, lengths })
@@ -93,6 +87,19 @@ impl SentencePairs {
         let longest: Vec<u32> = self.lengths.iter().map(|[source, target]| *source.max(target)).collect();
         group_by_length(&longest, max_tokens, max_rows)
     }
+}
+
+/// Refuses a corpus that holds no pairs of sentences.
+pub fn check_preset(corpus: &Corpus) -> Result<(), DataError> {
+    let preset = &corpus.info().preset;
+    if *preset == Preset::Pairs.name() {
+        return Ok(());
+    }
+    let why = format!(
+        "it holds no pairs of sentences, its preset is `{preset}`\nhint: build one with `segue data build --preset pairs --source de \
+         --target en --train PREFIX --tokenizer-kind bpe --output FOLDER`"
+    );
+    Err(DataError::corpus(corpus.dir(), why))
 }
 
 /// Tokens of both sides of every pair, of indices that are checked on the way: `corpus.json` and the indices may be of

@@ -46,7 +46,7 @@ pub fn run(args: AverageArgs, out: &Output) -> Result<Value, Failure> {
         }
     };
     sources.iter().try_for_each(|folder| refuse_tuned(folder, segue_task::is_fine_tuned(folder)))?;
-    segue_language::average(&segue_families::MODELS, &sources, &args.output)?
+    segue_family::average(&segue_families::MODELS, &sources, &args.output)?
         .iter()
         .for_each(|note| out.line(note));
     out.line(&format!(

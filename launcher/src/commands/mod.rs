@@ -48,7 +48,7 @@ use segue_collectives::consensus::ranks_of_host;
 use segue_configs::{DeviceKind, Loaded, Products, advice};
 use segue_data_error::DataError;
 use segue_families::{card_sources, missing_kernels};
-use segue_family::{Evaluations, Trained};
+use segue_family::{Evaluations, Trained, TranslatesSplits};
 use segue_kernels::Compute;
 use segue_kernels::cards::Source;
 use segue_language::{Language, ModelFolder};
@@ -110,6 +110,9 @@ fn open_model(path: &Path, out: &Output) -> Result<ModelFolder, Failure> {
         Some(Evaluations(own)) => {
             let names: Vec<String> = own.iter().map(|asked| format!("`segue eval {}`", asked.name)).collect();
             Failure { hint: Some(format!("run {}", names.join(" or "))), ..why.into() }
+        }
+        None if segue_family::find::<TranslatesSplits>(&model.config).is_some() => {
+            Failure { hint: Some("run `segue eval bleu`".into()), ..why.into() }
         }
         None => Failure::from(why),
     })?;

@@ -78,7 +78,7 @@ pub struct TranslateArgs {
 
 /// Forms of the length penalty.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum Form {
+pub enum Form {
     /// ((5 + L) / 6)^a.
     Gnmt,
     /// L^a.
@@ -87,7 +87,7 @@ enum Form {
 
 /// Ends of a search.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum End {
+pub enum End {
     /// As many have ended as there are beams, and none that goes on can become better than the worst of them.
     Worst,
     /// None that goes on can become better than the best that has ended.
@@ -97,7 +97,7 @@ enum End {
 }
 
 /// A number of beams.
-fn beams(text: &str) -> Result<usize, String> {
+pub fn beams(text: &str) -> Result<usize, String> {
     match at_least_one(text)? {
         beams if beams <= MOST_BEAMS => Ok(beams),
         _ => Err(format!("at most {MOST_BEAMS}")),
@@ -177,6 +177,9 @@ pub fn run(
     out: &Output,
 ) -> Result<Value, Failure> {
     let search = args.search()?;
+    if search.form == LengthPenalty::Length && search.alpha == 0.0 {
+        out.line("warning: --length-form length has no effect with --length-penalty 0");
+    }
     args.force.allow(args.output.as_deref(), "--output")?;
     if comm.world_size() > 1 && !args.input.is_file() {
         let why = "ranks share the lines of a file, and --input is none\nhint: add --input FILE, or start it without mpirun";

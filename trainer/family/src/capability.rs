@@ -1,14 +1,17 @@
 //! What families can do beyond training. A command asks for a capability, and never which family it has before it.
 
 use std::any::Any;
+use std::path::PathBuf;
 
 use segue_configs::ModelConfig;
+use segue_dataloader::Split;
 use segue_decode::{BeamSettings, Decoder};
 use segue_kernels::TrainError;
+use segue_measure::translation::Bleu;
 use serde::{Deserialize, Serialize};
 
 use crate::parity::Cases;
-use crate::question::Asked;
+use crate::question::{Asked, Asker};
 use crate::trained::Trained;
 
 /// A value in [`Entry::capabilities`](crate::Entry::capabilities): a family has one of a type at most.
@@ -172,6 +175,60 @@ pub struct Translation {
     pub pieces: [Vec<String>; 2],
     /// For each piece of the translation the piece of the source that the last layer attends to most, where asked for.
     pub alignments: Vec<usize>,
+}
+
+/// Models that translate a split of their corpus, to be scored: `segue eval bleu`. A collective call.
+pub struct TranslatesSplits(
+    pub fn(Trained, &SplitToTranslate, &mut Asker) -> Result<TranslatedSplit, TrainError>,
+);
+
+impl Capability for TranslatesSplits {
+    const OF: &'static str = "a model that translates";
+}
+
+/// What is to be translated, and how.
+#[derive(Debug, Clone)]
+pub struct SplitToTranslate {
+    /// The path that the model was opened by, which may be that of its run.
+    pub named: PathBuf,
+    /// The corpus; where there is none, that of the run.
+    pub corpus: Option<String>,
+    /// Its split.
+    pub split: Split,
+    /// Pairs that are translated, from the first on; where there is no number, all of them.
+    pub pairs: Option<u64>,
+    /// Values that win over the configuration of the run, as `eval.beams=5`.
+    pub overrides: Vec<String>,
+}
+
+/// The translations of a split.
+#[derive(Debug, Clone)]
+pub struct TranslatedSplit {
+    /// The corpus.
+    pub corpus: PathBuf,
+    /// Pairs of the split.
+    pub pairs: usize,
+    /// Mean loss of all of them, in nats a target token.
+    pub loss: f64,
+    /// How translations were searched for.
+    pub search: BeamSettings,
+    /// Tokens that a translation might have more than its source.
+    pub more_tokens: usize,
+    /// How the run scores translations.
+    pub bleu: Bleu,
+    /// Those that were asked for, in the order of the corpus.
+    pub translations: Vec<TranslatedPair>,
+}
+
+/// A translation, with what it is of and what it should be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TranslatedPair {
+    /// The sentence.
+    pub source: String,
+    /// Its translation in the corpus.
+    pub reference: String,
+    /// That of the model.
+    pub translation: String,
 }
 
 /// What a family measures of its trained models: `segue eval NAME`.

@@ -1,6 +1,7 @@
 //! What a family of models is to the rest of the program: its entry in the list of families, its runs, and what they cost. It knows no
 //! family.
 
+mod average;
 mod capability;
 pub mod parity;
 mod question;
@@ -15,12 +16,14 @@ use segue_engine::{Event, Outcome};
 use segue_kernels::{Compute, TrainError};
 use serde_json::Value;
 
+pub use average::average;
 pub use capability::{
-    Capability, Evaluations, OpenWriter, Parity, Predicts, TextStream, Translates, Translation, Translator,
-    Words, Writer, Writes, Written, find, need,
+    Capability, Evaluations, OpenWriter, Parity, Predicts, SplitToTranslate, TextStream, TranslatedPair,
+    TranslatedSplit, Translates, TranslatesSplits, Translation, Translator, Words, Writer, Writes, Written,
+    find, need,
 };
 pub use question::{Answer, Asked, Asker, Outputs, Question};
-pub use trained::Trained;
+pub use trained::{Trained, recorded};
 
 /// What a family gives the program.
 pub struct Entry {

@@ -3,9 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use segue_configs::{ModelConfig, Models};
-use segue_engine::checkpoint::{WEIGHTS, check_finite, locate, read_error, read_tensors, unverified};
+use segue_engine::checkpoint::{STATE, WEIGHTS, check_finite, locate, read_error, read_tensors, unverified};
 use segue_kernels::{Compute, ParameterSpec, Parameters, TrainError};
+use serde_json::Value;
 use tch::{Kind, Tensor};
+
+/// The configuration of the run whose checkpoints a folder is the average of.
+pub(super) const TRAINING: &str = "training.json";
 
 /// A folder with a trained model: what its `config.json` says, and no weights yet.
 pub struct Trained {
@@ -55,4 +59,20 @@ impl Trained {
         let what = format!("it holds a {} model, and this command needs {wanted}", self.config.model_type());
         TrainError::OtherModel { path: self.path.clone(), what }
     }
+}
+
+/// What the run of the model in `folder` has recorded of its configuration, and in which file: the run's own, that of a checkpoint, or what an average has
+/// kept of it. `named`: the path it was opened by.
+pub fn recorded(folder: &Path, named: &Path) -> Option<(Value, PathBuf)> {
+    let told =
+        [(named.join("config.json"), ""), (folder.join(STATE), "/config"), (folder.join(TRAINING), "")];
+    // Fine-tuning says how examples were read, and not how text was.
+    let reads_text = |config: &&Value| {
+        config["train"].is_object() && config["task"]["name"].as_str().unwrap_or_default().is_empty()
+    };
+    told.into_iter().find_map(|(path, pointer)| {
+        let value: Value = serde_json::from_str(&segue_publish::read_regular_text(&path).ok()?).ok()?;
+        let config = value.pointer(pointer).filter(reads_text)?;
+        Some((config.clone(), path))
+    })
 }

@@ -106,10 +106,29 @@ fn find_input(prefix: &Path, build: &PairBuild) -> Result<PairInput, DataError> 
     };
     match (side_of(prefix, &build.source), side_of(prefix, &build.target)) {
         (Some(source), Some(target)) => Ok(PairInput::Files { source: open(source)?, target: open(target)? }),
-        (None, None) if is_file() => Ok(PairInput::Records(open(prefix.into())?)),
+        (None, None) if is_file() => match prefix_of_side(prefix, build) {
+            Some(before) => Err(one_side(prefix, &before)),
+            None => Ok(PairInput::Records(open(prefix.into())?)),
+        },
         (None, _) => Err(missing(&build.source)),
         (_, None) => Err(missing(&build.target)),
     }
+}
+
+fn one_side(named: &Path, before: &Path) -> DataError {
+    let (named, before) = (named.display(), before.display());
+    DataError::Usage(format!(
+        "{named} is one side of the pairs, and both are read\nhint: name the files up to the dot before the language: {before}"
+    ))
+}
+
+/// What names both files, where one of them is named.
+fn prefix_of_side(named: &Path, build: &PairBuild) -> Option<PathBuf> {
+    let name = named.to_str()?;
+    let name = PACKINGS.iter().rev().find_map(|packing| name.strip_suffix(packing))?;
+    let sides = [&build.source, &build.target];
+    let before = sides.iter().find_map(|side| name.strip_suffix(side.as_str())?.strip_suffix('.'))?;
+    sides.iter().all(|side| side_of(Path::new(before), side).is_some()).then(|| before.into())
 }
 
 /// The file of one side, if it is there.

@@ -108,6 +108,8 @@ fn what_is_missing_or_contradicts_is_refused() {
     for (build, words) in [
         (PairBuild { target: "de".into(), ..ours() }, "two names"),
         (PairBuild { train: vec![], ..ours() }, "no input"),
+        (PairBuild { train: vec![folder.path().join("train.de")], ..ours() }, "train.de is one side"),
+        (PairBuild { train: vec![folder.path().join("train.en")], ..ours() }, "both are read"),
         (PairBuild { train: vec!["-".into()], ..ours() }, "stdin"),
         (PairBuild { valid_every: Some(1), ..ours() }, "--valid-every"),
         (PairBuild { valid_every: Some(2), valid: vec!["x".into()], ..ours() }, "cannot be combined"),

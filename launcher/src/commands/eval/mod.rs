@@ -1,5 +1,6 @@
 //! `segue eval`: perplexity of a split; further protocols in one file each.
 
+mod bleu;
 mod coverage;
 mod dynamic;
 mod gates;
@@ -20,7 +21,7 @@ use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand, ValueEnum};
 use segue_collectives::Communicator;
 use segue_dataloader::{Corpus, Split};
 use segue_family::{Asked, Evaluations, Trained};
-use segue_language::ModelFolder;
+use segue_language::{ModelFolder, refuse_pairs};
 use serde_json::Value;
 
 use self::split::SplitArgs;
@@ -71,6 +72,8 @@ enum Protocol {
     Recovery(recovery::RecoveryArgs),
     /// Measure how far the gates of a recurrent model stand open.
     Gates(gates::GatesArgs),
+    /// Score translations by BLEU, chrF and TER: a text against references, or a model on a split.
+    Bleu(bleu::BleuArgs),
     /// Count which dependencies between tokens BERT's, XLNet's and left-to-right training cover.
     Coverage(coverage::CoverageArgs),
 }
@@ -173,12 +176,15 @@ impl Protocol {
             | Self::MonteCarlo(_)
             | Self::Recovery(_)
             | Self::Gates(_) => true,
+            Self::Bleu(args) => args.takes_ranks(),
             Self::Sliding(_) | Self::Speed(_) | Self::Recl(_) | Self::Coverage(_) => false,
         }
     }
 
-    fn run(self, comm: &dyn Communicator, out: &Output) -> Result<Value, Failure> {
+    /// With `quiet` nothing goes to stdout but the result.
+    fn run(self, quiet: bool, comm: &dyn Communicator, out: &Output) -> Result<Value, Failure> {
         match self {
+            Self::Bleu(args) => bleu::run(&args, quiet, comm, out),
             Self::Sliding(args) => sliding::run(args, out),
             Self::Speed(args) => speed::run(args, out),
             Self::Recl(args) => recl::run(args, out),
@@ -204,10 +210,10 @@ pub fn check_words(words: &[String]) -> Result<(), String> {
     })
 }
 
-/// Runs the protocol that is named, or evaluates a split.
-pub fn run(mut args: EvalArgs, comm: &dyn Communicator, out: &Output) -> Result<Value, Failure> {
+/// Runs the protocol that is named, or evaluates a split. With `quiet` nothing goes to stdout but the result.
+pub fn run(mut args: EvalArgs, quiet: bool, comm: &dyn Communicator, out: &Output) -> Result<Value, Failure> {
     match (args.protocol.take(), args.model.take()) {
-        (Some(Named::OfText(protocol)), _) => protocol.run(comm, out),
+        (Some(Named::OfText(protocol)), _) => protocol.run(quiet, comm, out),
         (Some(Named::OfFamily(asked, given)), _) => run_own(asked, given, comm, out),
         (None, Some(model)) => split::run(&model, &args.split, comm, out),
         (None, None) => Err(Failure::new(USAGE, "give --model")),
@@ -280,8 +286,9 @@ fn no_corpus(model: &Path) -> Failure {
     Failure::new(USAGE, message)
 }
 
-/// Refuses a corpus whose ids mean other tokens to the model, and tells of rows that no token of it has.
+/// Refuses a corpus of pairs, and one whose ids mean other tokens to the model, and tells of rows that no token of it has.
 pub fn check_tokenizer(folder: &ModelFolder, corpus: &Corpus, out: &Output) -> Result<(), Failure> {
+    refuse_pairs(corpus)?;
     let (fingerprint, tokens) = (&corpus.info().tokenizer.fingerprint, corpus.vocab_size());
     let note = folder.check_ids_of(corpus.dir(), fingerprint, tokens)?;
     note.iter().for_each(|note| out.line(note));

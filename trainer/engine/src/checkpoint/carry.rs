@@ -16,7 +16,7 @@ use super::files::read_error;
 use super::tensors::{MappedTensors, map_tensors, rows_of};
 
 /// Where checkpoints of earlier versions hold what all lanes carry.
-const OF_ALL_LANES: &str = "memory.safetensors";
+pub(super) const OF_ALL_LANES: &str = "memory.safetensors";
 
 /// Name of the file of the lanes from `first` on, numbered over the job.
 pub fn carry_file(first: usize) -> String {

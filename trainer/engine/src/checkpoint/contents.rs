@@ -8,6 +8,7 @@ use segue_tokenizer::Tokenizer;
 use serde_json::Value;
 use tch::Tensor;
 
+use super::carry::{OF_ALL_LANES, first_lane};
 use super::files::{write_bytes, write_json};
 use super::tensors::write_tensors;
 
@@ -31,6 +32,13 @@ pub fn file_of(file: &str, network: usize, name: &str) -> String {
         (_, WEIGHTS) => format!("{name}.safetensors"),
         _ => format!("{name}.{file}"),
     }
+}
+
+/// Whether a file of this name in a checkpoint or a model folder holds the weights of a network: [`WEIGHTS`], or those of a further one.
+pub fn holds_weights(name: &str) -> bool {
+    let others = [TRAINING_WEIGHTS, AVERAGES, OPTIMIZER, TABLES, OF_ALL_LANES];
+    let network = name.strip_suffix(".safetensors").filter(|network| !network.contains('.'));
+    network.is_some() && !others.contains(&name) && first_lane(name).is_none()
 }
 
 /// Everything a folder holds, or what one rank has of it. Nobody writes to tensors that are in here.
@@ -86,5 +94,25 @@ impl Contents {
             tokenizer.save(dir)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::carry::carry_file;
+    use super::*;
+
+    #[test]
+    fn files_of_weights_are_told_from_the_others() {
+        let critic = |file: &str| file_of(file, 1, "critic");
+        for name in [WEIGHTS.to_string(), critic(WEIGHTS)] {
+            assert!(holds_weights(&name), "{name}");
+        }
+        let files = [TRAINING_WEIGHTS, AVERAGES, OPTIMIZER, TABLES, OF_ALL_LANES, STATE];
+        let others =
+            files.map(String::from).into_iter().chain([OPTIMIZER, TRAINING_WEIGHTS, AVERAGES].map(critic));
+        for name in others.chain([carry_file(8)]) {
+            assert!(!holds_weights(&name), "{name}");
+        }
     }
 }

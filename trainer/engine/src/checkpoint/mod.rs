@@ -16,7 +16,7 @@ mod writer;
 pub use carry::{CarryFiles, carry_file, first_lane};
 pub use contents::{
     AVERAGES, Contents, OPTIMIZER, STATE, Scattered, ScatteredTensor, TABLES, TRAINING_WEIGHTS, WEIGHTS,
-    file_of,
+    file_of, holds_weights,
 };
 pub use files::{read_error, write_error, write_json};
 pub use locate::{locate, unverified, verify_model};

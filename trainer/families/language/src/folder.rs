@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use segue_configs::{Config, ModelConfig, Models, OwnSections};
 use segue_data_error::DataError;
 use segue_dataloader::sections::ObjectiveConfig;
-use segue_engine::checkpoint::{STATE, TensorFile, WEIGHTS, check_finite, map_tensors, read_tensors};
+use segue_engine::checkpoint::{TensorFile, WEIGHTS, check_finite, map_tensors, read_tensors};
 use segue_engine::{Begun, fill};
-use segue_family::{Capability, Trained, find};
+use segue_family::{Capability, Trained, find, recorded};
 use segue_foreign::SafetensorsFile;
 use segue_kernels::{Compute, ParameterSpec, Parameters, TrainError};
 use segue_tokenizer::Tokenizer;
@@ -24,9 +24,6 @@ use crate::{aliases, buffers, names, next_tokens, specs};
 /// Where other programs keep weights: in pieces, and as pickles.
 const FOREIGN_WEIGHTS: [&str; 3] =
     ["model.safetensors.index.json", "pytorch_model.bin.index.json", "pytorch_model.bin"];
-
-/// The configuration of the run whose checkpoints a folder is the average of.
-pub(super) const TRAINING: &str = "training.json";
 
 /// A model on disk.
 pub struct ModelFolder {
@@ -151,7 +148,7 @@ impl ModelFolder {
     /// no memory or reuses none of a sequence, those of pretraining are taken. `named`: the path it was
     /// opened by.
     pub fn training_config(&self, named: &Path, overrides: &[String]) -> Result<Config, TrainError> {
-        let of_run = self.recorded(named);
+        let of_run = recorded(&self.path, named);
         let mut model = self.config.clone();
         let (mut json, origin) = of_run.unwrap_or_else(|| {
             let usual = names(&self.config).map_or(json!({}), |names| names.usual_training(&mut model));
@@ -160,25 +157,6 @@ impl ModelFolder {
         json["model"] = model.to_json();
         json["model"]["model_type"] = json!(model.model_type());
         Ok(self.models.from_json_with(&json, &origin.display().to_string(), overrides)?)
-    }
-
-    /// What the run of the model has recorded of its configuration, and in which file: the run's own, that of a checkpoint, or what an average has kept of it.
-    /// `named`: the path it was opened by.
-    pub(super) fn recorded(&self, named: &Path) -> Option<(Value, PathBuf)> {
-        let told = [
-            (named.join("config.json"), ""),
-            (self.path.join(STATE), "/config"),
-            (self.path.join(TRAINING), ""),
-        ];
-        // Fine-tuning says how examples were read, and not how text was.
-        let reads_text = |config: &&Value| {
-            config["train"].is_object() && config["task"]["name"].as_str().unwrap_or_default().is_empty()
-        };
-        told.into_iter().find_map(|(path, pointer)| {
-            let value: Value = serde_json::from_str(&segue_publish::read_regular_text(&path).ok()?).ok()?;
-            let config = value.pointer(pointer).filter(reads_text)?;
-            Some((config.clone(), path))
-        })
     }
 
     /// The tokenizer that lies beside the weights; it has no ids beyond their rows.

@@ -1,6 +1,5 @@
 //! Training of a language model on a corpus, whichever model it is: lanes over text, segment memory, perplexity.
 
-mod average;
 mod batches;
 mod cut;
 mod encoder;
@@ -34,7 +33,6 @@ use segue_tokenizer::{Tokenizer, TokenizerKind};
 use serde_json::{Value, json};
 use tch::{Kind, Tensor};
 
-pub use average::average;
 pub use batches::{Validation, keeps_marks, open_lanes};
 pub use cut::Cut;
 pub use encoder::{Encoder, Rows, no_memory, rotated};
@@ -54,7 +52,7 @@ pub use next_token::{FromMemory, NextToken, Steps, Writing};
 pub use objective::{Batch, Loss, Objective, OfHost, Pairs, Scores};
 pub use parity::parity_of_segments;
 pub use random::{Frequencies, random_batch};
-pub use sources::Sources;
+pub use sources::{Sources, refuse_pairs};
 pub use writes::{TextWriter, WRITES, context, writing_memory};
 
 /// The configured objective with fresh weights, where `compute` says.
@@ -75,10 +73,11 @@ pub fn open(config: &mut Config) -> Result<Box<dyn Job>, TrainError> {
 
 /// Gives the model the vocabulary of the corpus, where the recipe leaves it open.
 pub fn fit(config: &mut Config) -> Result<(), TrainError> {
+    let data = config.own.get::<DataConfig>();
+    sources::check_presets(&data)?;
     if config.model.vocab_size() > 0 {
         return Ok(config.model.fit_vocabulary(0, None)?);
     }
-    let data = config.own.get::<DataConfig>();
     if data.corpus.is_empty() && data.corpora.is_empty() {
         let why = "the recipe takes the vocabulary size from the corpus\nhint: add model.vocab_size=N or data.corpus=FOLDER";
         return Err(TrainError::Layout(why.into()));

@@ -1,8 +1,9 @@
 use std::path::{Path, PathBuf};
 
 use segue_configs::{ConfigError, ModelConfig, OwnSections, TrainConfig};
+use segue_data_error::DataError;
 use segue_dataloader::sections::{DataConfig, DataOrder};
-use segue_dataloader::{Corpus, PairOptions, RecordLanes, Split};
+use segue_dataloader::{CORPUS_FILE, Corpus, PairOptions, Preset, RecordLanes, Split};
 use segue_kernels::TrainError;
 use segue_tokenizer::Tokenizer;
 
@@ -41,6 +42,7 @@ impl Sources {
         let corpora: Result<Vec<Corpus>, _> =
             named.iter().map(|path| Corpus::open_lazily(Path::new(path))).collect();
         let corpora = corpora?;
+        corpora.iter().chain(&valid).try_for_each(refuse_pairs)?;
         let tokenizer = corpora[0].tokenizer()?;
         let names_valid = valid.is_some();
         let has_valid = |corpus: &&Corpus| corpus.info().splits.contains_key(&Split::Valid);
@@ -134,6 +136,25 @@ impl Sources {
     pub(super) fn valid(&self) -> Option<&Corpus> {
         self.valid.as_ref()
     }
+}
+
+/// Refuses a corpus of sentences and their translations, of which a language model would learn to write one after the other.
+pub fn refuse_pairs(corpus: &Corpus) -> Result<(), TrainError> {
+    if corpus.info().preset != Preset::Pairs.name() {
+        return Ok(());
+    }
+    let why = "it holds sentences with their translations, and a language model reads text\nhint: train a model that translates, or build a corpus of \
+               another --preset";
+    Err(DataError::corpus(corpus.dir(), why).into())
+}
+
+/// Refuses such corpora among those that are named and there.
+pub(super) fn check_presets(data: &DataConfig) -> Result<(), TrainError> {
+    let named = data.corpora.iter().chain([&data.corpus, &data.valid]).filter(|path| !path.is_empty());
+    for path in named.map(Path::new).filter(|path| path.join(CORPUS_FILE).exists()) {
+        refuse_pairs(&Corpus::open_lazily(path)?)?;
+    }
+    Ok(())
 }
 
 fn same_tokenizer(data: &DataConfig, valid: &Corpus, tokenizer: &Tokenizer) -> Result<(), TrainError> {

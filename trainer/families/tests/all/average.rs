@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use segue_configs::ModelConfig;
 use segue_engine::checkpoint::{MANIFEST, WEIGHTS, read_tensors, write_json, write_tensors};
 use segue_families::MODELS;
-use segue_language::{ModelFolder, Objective, average, hugging_face_config};
+use segue_family::average;
+use segue_language::{ModelFolder, Objective, hugging_face_config};
 use segue_tokenizer::Tokenizer;
 use segue_transfo_xl::{LanguageModel, TransfoXlConfig, load_language_model};
-use tch::Kind;
+use tch::{Device, Kind, Tensor};
 
 fn config(d_inner: usize) -> ModelConfig {
     let shape =
@@ -65,4 +66,37 @@ fn models_of_other_shapes_are_refused() {
     assert!(error.exit_code() == 78 && error.to_string().contains("configuration"), "{error}");
     assert_eq!(average(&MODELS, &[], &dir.path().join("mean")).unwrap_err().exit_code(), 78);
     assert!(!dir.path().join("mean").exists());
+}
+
+/// As of one that was damaged, or that another program has written.
+#[test]
+fn tensors_that_have_no_mean_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let sources = [dir.path().join("a"), dir.path().join("b")];
+    sources.iter().for_each(|source| write_model(source, &config(12), 1));
+    let mean = dir.path().join("mean");
+    let refused = |name: &str, tensor: Option<Tensor>| {
+        let path = sources[1].join(WEIGHTS);
+        let before = read_tensors(&path).unwrap().tensors;
+        let mut changed: Vec<_> =
+            before.iter().filter(|(own, _)| *own != name).map(|(own, t)| (own.clone(), t.copy())).collect();
+        changed.extend(tensor.map(|tensor| (name.to_string(), tensor)));
+        write_tensors(&path, &changed).unwrap();
+        let error = average(&MODELS, &sources, &mean).unwrap_err();
+        write_tensors(&path, &before.into_iter().collect::<Vec<_>>()).unwrap();
+        assert!(!mean.exists());
+        (error.exit_code(), error.to_string())
+    };
+    let name = "transformer.layers.0.dec_attn.qkv_net.weight";
+    let ones = |shape: &[i64]| Tensor::ones(shape, (Kind::Float, Device::Cpu));
+    for (name, tensor, code, words) in [
+        (name, None, 78, "has no tensor `transformer"),
+        (name, Some(ones(&[2, 2])), 78, "[2, 2]"),
+        (name, Some(ones(&[24, 8]) / 0.0), 65, "not finite"),
+        ("another", Some(ones(&[1])), 78, "`another`, which the first model lacks"),
+    ] {
+        let (found, said) = refused(name, tensor);
+        assert!(found == code && said.contains(words), "{found}: {said}");
+    }
+    average(&MODELS, &sources, &mean).unwrap();
 }

@@ -13,7 +13,9 @@ use segue_engine::{
 };
 use segue_family::{Job, ShownLane, own};
 use segue_kernels::{Compute, TrainError};
-use segue_sentences::{BatchBudget, PairBatch, PairReader, PairSymbols, SentencePairs, TokenBatches};
+use segue_sentences::{
+    BatchBudget, PairBatch, PairReader, PairSymbols, SentencePairs, TokenBatches, check_preset,
+};
 use segue_tokenizer::Tokenizer;
 use serde_json::Value;
 
@@ -36,11 +38,15 @@ pub fn open(config: &mut Config) -> Result<Box<dyn Job>, TrainError> {
 
 /// Gives the model the vocabulary of the corpus, where the recipe leaves it open.
 pub fn fit(config: &mut Config) -> Result<(), TrainError> {
-    if config.model.vocab_size() > 0 {
+    let data = config.own.get::<DataConfig>();
+    let is_known = config.model.vocab_size() > 0;
+    // A cost is told of a corpus that is elsewhere too.
+    if is_known && (data.corpus.is_empty() || !Path::new(&data.corpus).exists()) {
         return Ok(());
     }
     let corpus = open_corpus(config)?;
-    fit_to(config, &corpus.tokenizer()?)
+    check_preset(&corpus)?;
+    if is_known { Ok(()) } else { fit_to(config, &corpus.tokenizer()?) }
 }
 
 /// What a run takes: as many tokens on either side as a batch may have.
@@ -124,7 +130,7 @@ impl Job for Pairs {
         let data = config.own.get::<DataConfig>();
         let eval = config.own.get::<TranslationEvalConfig>().into_owned();
         let words = Vocabulary { tokenizer: self.tokenizer.clone(), padding: model.pad_token_id as i64 };
-        let validation = Validation::open(&self.corpus, &data, eval, words)?;
+        let validation = Validation::open(&self.corpus, Split::Valid, &data, eval, words)?;
         let run = Translation { config, model, data: self, validation, compute };
         let translator = Translator::fresh(model, config.train.seed, compute).trained_by(
             &config.own.get(),

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use segue_collectives::Communicator;
 use segue_dataloader::{Corpus, Split};
 use segue_engine::{Better, Measures, Share, Watch};
+use segue_family::TranslatedPair;
 use segue_kernels::TrainError;
-use segue_measure::translation::{Bleu, BleuCounts, ReferenceCount, TranslationMetric};
+use segue_measure::translation::{BleuCounts, ReferenceCount, TranslationMetric};
 use segue_sentences::{PairBatch, PairSymbols, SentencePairs, group_by_length};
 use segue_tokenizer::Tokenizer;
 use serde_json::json;
@@ -16,7 +17,7 @@ use super::keys::{DataConfig, LeadingMeasure, TranslationEvalConfig};
 use super::objective::{PairTensors, Translator};
 use super::search::{DecodingModel, Search, TOGETHER};
 
-/// The validation split of a run.
+/// A split of the corpus of a run.
 pub struct Validation {
     pairs: SentencePairs,
     /// Numbers of pairs that are scored side by side, by length.
@@ -35,26 +36,19 @@ pub struct Vocabulary {
     pub padding: i64,
 }
 
-/// A translation with what it is of.
-struct Shown {
-    number: u32,
-    source: String,
-    reference: String,
-    translation: String,
-}
-
 impl Validation {
-    /// Of the corpus of a run; `None` where it has no validation split.
+    /// Of the corpus of a run; `None` where it has no such split.
     pub fn open(
         corpus: &Corpus,
+        split: Split,
         data: &DataConfig,
         eval: TranslationEvalConfig,
         words: Vocabulary,
     ) -> Result<Option<Self>, TrainError> {
-        if !corpus.info().splits.contains_key(&Split::Valid) {
+        if !corpus.info().splits.contains_key(&split) {
             return Ok(None);
         }
-        let pairs = SentencePairs::open(corpus, Split::Valid)?;
+        let pairs = SentencePairs::open(corpus, split)?;
         let groups = pairs.by_length(data.batch_tokens, data.batch_sentences);
         let first = (pairs.len() as u64).min(eval.translated) as u32;
         let sources: Vec<u32> = (0..first).map(|number| pairs.lengths(number).0 as u32).collect();
@@ -76,13 +70,14 @@ impl Validation {
         let mut found = format!("validation: loss {loss:.4}, ppl {:.3}", loss.exp());
         let mut bleu = None;
         if !self.translated.is_empty() {
-            let (counts, shown) = self.translate(learner, comm, watch)?;
-            let metric = self.metric();
-            let score = metric.score(&counts);
+            let translated = self.translate(learner, comm, watch)?;
+            let metric = self.eval.bleu();
+            let counts_of = |pair: &TranslatedPair| metric.counts(&pair.translation, &[&pair.reference]);
+            let score = metric.score(&translated.iter().map(counts_of).sum::<BleuCounts>());
             let signature = metric.signature(ReferenceCount::Fixed(1));
-            found += &format!(", BLEU {:.2} of {} translations", score.score, self.translated_pairs());
-            lines.extend(shown.iter().map(|shown| {
-                let Shown { number, source, reference, translation } = shown;
+            found += &format!(", BLEU {:.2} of {} translations", score.score, translated.len());
+            lines.extend(translated.iter().take(self.eval.shown).enumerate().map(|(number, pair)| {
+                let TranslatedPair { source, reference, translation } = pair;
                 format!("pair {number}\n  source       {source}\n  translation  {translation}\n  reference    {reference}")
             }));
             row["bleu"] = json!(score.score);
@@ -98,17 +93,13 @@ impl Validation {
         Ok(Measures { lead, better, decide: None, tie: Some(loss), row, scalars, lines })
     }
 
-    /// Pairs that are translated.
-    fn translated_pairs(&self) -> usize {
-        self.translated.iter().map(Vec::len).sum()
-    }
-
-    fn metric(&self) -> Bleu {
-        Bleu { lower_case: self.eval.lower_case, ..Bleu::default() }
+    /// Number of pairs of the split.
+    pub fn pairs(&self) -> usize {
+        self.pairs.len()
     }
 
     /// The mean loss, in nats a token. A collective call.
-    fn loss(
+    pub fn loss(
         &self,
         learner: &Translator,
         comm: &dyn Communicator,
@@ -127,15 +118,15 @@ impl Validation {
         Ok(nats / tokens)
     }
 
-    /// Translates the first pairs: counts of BLEU, and those that are shown. A collective call.
-    fn translate(
+    /// Translations of the first pairs, in their order. A collective call.
+    pub fn translate(
         &self,
         learner: &Translator,
         comm: &dyn Communicator,
         watch: &mut Watch,
-    ) -> Result<(BleuCounts, Vec<Shown>), TrainError> {
+    ) -> Result<Vec<TranslatedPair>, TrainError> {
         let share = Share::new(comm, self.translated.len());
-        let search = Search { beam: self.eval.search(), more_tokens: self.eval.more_tokens };
+        let search = self.search();
         // Laid out once, on ranks that have a part.
         let model = OnceCell::new();
         let laid_out = || DecodingModel::new(learner.model.config(), learner.parameters());
@@ -152,25 +143,20 @@ impl Validation {
             done()?;
             Ok(texts.to_string().into_bytes())
         })?;
-        let mut all: Vec<Shown> = Vec::new();
+        let mut all: Vec<(u32, String, String, String)> = Vec::new();
         for part in share.collect(&own)? {
-            let read: Vec<(u32, String, String, String)> = serde_json::from_slice(&part)
+            let read: Vec<_> = serde_json::from_slice(&part)
                 .map_err(|error| TrainError::Layout(format!("a rank sent no translations: {error}")))?;
-            all.extend(read.into_iter().map(|(number, source, reference, translation)| Shown {
-                number,
-                source,
-                reference,
-                translation,
-            }));
+            all.extend(read);
         }
-        all.sort_by_key(|shown| shown.number);
-        let metric = self.metric();
-        let mut counts = BleuCounts::default();
-        for shown in &all {
-            counts += metric.counts(&shown.translation, &[shown.reference.as_str()]);
-        }
-        all.truncate(self.eval.shown);
-        Ok((counts, all))
+        all.sort_by_key(|(number, ..)| *number);
+        let pair = |(_, source, reference, translation)| TranslatedPair { source, reference, translation };
+        Ok(all.into_iter().map(pair).collect())
+    }
+
+    /// How translations are searched for.
+    pub fn search(&self) -> Search {
+        Search { beam: self.eval.search(), more_tokens: self.eval.more_tokens }
     }
 
     /// The text of ids, without the end.

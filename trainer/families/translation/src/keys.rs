@@ -8,6 +8,7 @@ use segue_data_error::DataError;
 use segue_decode::{BeamSettings, Finish, LengthPenalty};
 use segue_layers::cross_entropy::{Distribution, SmoothingForm};
 use segue_layers::{Activation, NormPlace};
+use segue_measure::translation::{Bleu, SmoothingMethod, Tokenizer as BleuTokenizer};
 use segue_tokenizer::{Tokenizer, TokenizerKind};
 use serde::{Deserialize, Serialize};
 
@@ -195,6 +196,15 @@ pub struct TranslationEvalConfig {
     pub shown: usize,
     /// BLEU compares lower-cased text.
     pub lower_case: bool,
+    /// How BLEU divides text into tokens: `none` for a corpus of text that was tokenised before.
+    pub tokenize: BleuTokenizer,
+    /// What BLEU takes for matches of an order that has none.
+    pub smooth: SmoothingMethod,
+    /// The number that `smooth` has, as `floor` and `add-k`; 0 for 0.1 and 1.
+    #[schemars(transform = Range::at_least(0.0).at_most(100))]
+    pub smooth_value: f64,
+    /// BLEU splits compounds at their hyphens after tokenisation, as the published figures of WMT 2014 English to German do (Vaswani et al. 2017).
+    pub compounds: bool,
     /// Beams; 1 writes the most probable token each time.
     #[schemars(transform = Range::at_least(1).at_most(1 << 10))]
     pub beams: usize,
@@ -222,6 +232,10 @@ impl Default for TranslationEvalConfig {
             translated: 0,
             shown: 0,
             lower_case: false,
+            tokenize: BleuTokenizer::default(),
+            smooth: SmoothingMethod::default(),
+            smooth_value: 0.0,
+            compounds: false,
             beams,
             length_penalty: alpha,
             length_form: form,
@@ -233,6 +247,18 @@ impl Default for TranslationEvalConfig {
 }
 
 impl TranslationEvalConfig {
+    /// How translations are scored.
+    pub fn bleu(&self) -> Bleu {
+        let value = (self.smooth_value > 0.0).then_some(self.smooth_value);
+        Bleu {
+            tokenizer: self.tokenize,
+            lower_case: self.lower_case,
+            split_compounds: self.compounds,
+            smoothing: self.smooth.with(value),
+            ..Bleu::default()
+        }
+    }
+
     /// How translations are searched for.
     pub fn search(&self) -> BeamSettings {
         BeamSettings {
@@ -255,11 +281,18 @@ impl OwnSection for TranslationEvalConfig {
         let why = "chooses between candidates: needs eval.beams above 1";
         let keys = ["length_penalty", "length_form", "coverage_penalty", "finish"];
         let mut idle = Idle::all(one, Self::NAME, &keys, &["eval.beams"], why);
+        let no_value = self.translated > 0 && !self.smooth.has_value();
+        let why = "needs eval.smooth of floor or add-k";
+        idle.extend(Idle::all(no_value, Self::NAME, &["smooth_value"], &["eval.smooth"], why));
         let none = self.translated == 0;
         let why = "needs eval.translated above 0";
         let keys = [
             "shown",
             "lower_case",
+            "tokenize",
+            "smooth",
+            "smooth_value",
+            "compounds",
             "beams",
             "length_penalty",
             "length_form",
@@ -297,3 +330,6 @@ impl TranslationConfig {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

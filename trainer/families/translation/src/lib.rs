@@ -14,6 +14,7 @@ mod rows;
 mod search;
 mod shown;
 mod side;
+mod split;
 mod trained;
 
 use segue_family::Entry;
@@ -29,5 +30,5 @@ pub static FAMILY: Entry = Entry {
     open: data::open,
     fit: data::fit,
     work: data::work,
-    capabilities: &[&trained::TRANSLATES],
+    capabilities: &[&trained::TRANSLATES, &split::TRANSLATES_SPLITS],
 };

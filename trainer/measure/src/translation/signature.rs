@@ -53,6 +53,14 @@ impl Signature {
         self.with(key, abbreviation, if is_on { "yes" } else { "no" })
     }
 
+    /// Puts samples and seed of a bootstrap behind the number of references.
+    #[must_use]
+    pub fn with_bootstrap(mut self, samples: usize, seed: u32) -> Self {
+        let items = [("bs", "bs", samples.to_string()), ("seed", "rs", seed.to_string())];
+        self.items.splice(1..1, items);
+        self
+    }
+
     /// Appends `case`: `lc` where text is lower-cased.
     #[must_use]
     pub fn with_case(self, lower_case: bool) -> Self {

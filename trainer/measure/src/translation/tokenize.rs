@@ -1,3 +1,6 @@
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 use super::categories::{is_number, is_punctuation, is_symbol};
 use super::rules::{
     Apart, is_plain_punctuation, is_space, pad, single_spaced, split_numbers, split_pairs, unescape_xml,
@@ -7,17 +10,21 @@ use super::rules::{
 /// The hyphen of a compound as tensor2tensor's `get_ende_bleu.sh` writes it.
 const COMPOUND_HYPHEN: &str = " ##AT##-##AT## ";
 
-/// How BLEU divides a line into tokens.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// How BLEU divides a line into tokens. The names are sacrebleu's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Tokenizer {
     /// Splits at white space alone, for text that is tokenised already.
+    #[serde(rename = "none")]
     None,
     /// NIST's `mteval-v13a.pl`, the standard of WMT: separates ASCII punctuation.
     #[default]
+    #[serde(rename = "13a")]
     Mteval13a,
     /// `mteval-v14.pl --international-tokenization`: separates punctuation and symbols of all scripts.
+    #[serde(rename = "intl")]
     International,
     /// One token for each character but white space.
+    #[serde(rename = "char")]
     Character,
 }
 

@@ -1,0 +1,88 @@
+//! A trained model and a split of its corpus: the loss of every pair, and translations, to be scored.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use segue_configs::Config;
+use segue_data_error::DataError;
+use segue_dataloader::Corpus;
+use segue_family::{SplitToTranslate, Trained, TranslatedSplit, TranslatesSplits, recorded};
+use segue_kernels::TrainError;
+use segue_tokenizer::Tokenizer;
+use serde_json::json;
+
+use super::evaluate::{Validation, Vocabulary};
+use super::keys::{DataConfig, TranslationConfig, TranslationEvalConfig};
+use super::model::specs;
+use super::objective::Translator;
+
+/// The capability.
+pub static TRANSLATES_SPLITS: TranslatesSplits = TranslatesSplits(|trained, wanted, asker| {
+    let Some(model) = trained.config.get::<TranslationConfig>() else {
+        return Err(trained.is_not("a model that translates"));
+    };
+    let config = training_config(&trained, wanted)?;
+    let corpus = open_corpus(&config, wanted)?;
+    let words = Vocabulary {
+        tokenizer: Arc::new(tokenizer_of(&trained.path, &corpus)?),
+        padding: model.pad_token_id as i64,
+    };
+    let mut eval = config.own.get::<TranslationEvalConfig>().into_owned();
+    eval.translated = wanted.pairs.unwrap_or(u64::MAX);
+    let Some(split) = Validation::open(&corpus, wanted.split, &config.own.get(), eval.clone(), words)? else {
+        let why = format!("{} has no split `{}`", corpus.dir().display(), wanted.split);
+        return Err(DataError::Usage(format!("{why}\nhint: choose another --split or --corpus")).into());
+    };
+    let translator = Translator::over(model, trained.parameters(specs(model))?);
+    let search = split.search();
+    Ok(TranslatedSplit {
+        corpus: corpus.dir().into(),
+        pairs: split.pairs(),
+        loss: split.loss(&translator, asker.comm, &mut asker.watch)?,
+        search: search.beam,
+        more_tokens: search.more_tokens,
+        bleu: eval.bleu(),
+        translations: split.translate(&translator, asker.comm, &mut asker.watch)?,
+    })
+});
+
+/// The configuration of the run of a model, with what wins over it. A folder from elsewhere has no run: defaults hold.
+fn training_config(trained: &Trained, wanted: &SplitToTranslate) -> Result<Config, TrainError> {
+    let of_run = recorded(&trained.path, &wanted.named);
+    let (mut json, origin) = of_run.unwrap_or_else(|| (json!({}), trained.path.join("config.json")));
+    json["model"] = trained.config.to_json();
+    json["model"]["model_type"] = json!(trained.config.model_type());
+    if let Some(corpus) = &wanted.corpus {
+        json["data"]["corpus"] = json!(corpus);
+    }
+    Ok(trained.models.from_json_with(&json, &origin.display().to_string(), &wanted.overrides)?)
+}
+
+fn open_corpus(config: &Config, wanted: &SplitToTranslate) -> Result<Corpus, TrainError> {
+    let (data, named) = (config.own.get::<DataConfig>(), wanted.named.display());
+    if data.corpus.is_empty() {
+        let why = format!("{named} does not record the corpus it was trained on\nhint: add --corpus FOLDER");
+        return Err(DataError::Usage(why).into());
+    }
+    let folder = Path::new(&data.corpus);
+    if wanted.corpus.is_none() && !folder.exists() {
+        let why = format!(
+            "{named} was trained on it, and it was at this path then\nhint: give its place now by --corpus FOLDER"
+        );
+        return Err(DataError::Missing { path: folder.into(), why }.into());
+    }
+    Ok(Corpus::open(folder)?)
+}
+
+/// The tokenizer of a model, which has to be that of the corpus.
+fn tokenizer_of(model: &Path, corpus: &Corpus) -> Result<Tokenizer, TrainError> {
+    let own = Tokenizer::load(model)?;
+    if own.fingerprint() == corpus.info().tokenizer.fingerprint {
+        return Ok(own);
+    }
+    let what = format!(
+        "its tokenizer is another one than {} has: its ids stand for other words\nhint: build the corpus with --tokenizer and this folder",
+        corpus.dir().display()
+    );
+    Err(TrainError::OtherModel { path: model.into(), what })
+}
