@@ -3,15 +3,17 @@
 
     python3 tests/bench/translate_vs_peer.py --model RUN --input FILE [--peer ctranslate2] [--beams 5] [--rounds 5] [--output FILE]
 
-RUN is a translator that Segue has trained: its folder opens in MarianMTModel. All translate the same token ids by the same beam search (length penalty 1 of
-L^1, at most 50 tokens more than the source), 32 sentences at once, sorted by length, on two threads; the peer at the fastest of the settings in VARIANTS. Nobody
-counts loading, and the peers get their ids ready-made. Tokens are those of each one's own translations. Memory is the largest of the process.
+RUN is a folder with a translator that Segue has trained: it opens in MarianMTModel. All translate the same token ids by beam search (length penalty L^1, at most 50
+tokens more than the source), 32 sentences at once, sorted by length, on two threads; the peer at the fastest of the settings in VARIANTS. Against CTranslate2, which
+ends a search as soon as there are as many translations as beams, ours ends so too. Nobody counts loading, and the peers get their ids ready-made and translate some
+sentences before their time begins. Tokens are those of each one's own translations. Memory is the largest of a process, libraries included.
 """
 
 import argparse
 import json
 import os
 import resource
+import subprocess
 import sys
 import tempfile
 import time
@@ -19,7 +21,7 @@ import time
 THREADS, TOGETHER, MORE = 2, 32, 50
 # Settings of each peer: threads inside a batch, batches side by side, and environment.
 VARIANTS = {
-    "transformers": {"two threads": (2, 1), "two threads, kept": (2, 1), "two processes, kept": (1, 2)},
+    "transformers": {"two threads": (2, 1), "two threads, kept": (2, 1)},
     "ctranslate2": {"two threads a batch": (2, 1), "two batches": (1, 2)},
 }
 
@@ -30,45 +32,41 @@ def groups_of(sources):
     return [order[first:first + TOGETHER] for first in range(0, len(order), TOGETHER)]
 
 
-def transformers_tokens(folder, sources, groups, threads, beams):
-    """Tokens that some groups are translated to, and the time."""
+def by_transformers(folder, sources, threads, _, beams):
+    """Tokens of the translations, and the time."""
     import torch
     from transformers import MarianMTModel
 
+    groups = groups_of(sources)
     torch.set_num_threads(threads)
     model = MarianMTModel.from_pretrained(folder).eval()
     pad, end = model.config.pad_token_id, model.config.eos_token_id
-    tokens, began = 0, time.perf_counter()
+    # Padding is never written: cheaper than bad_words_ids.
+    model.final_logits_bias[:, pad] = -torch.inf
+    tokens, began = 0, 0.0
     with torch.inference_mode():
-        for group in groups:
+        for number, group in enumerate([groups[-1], *groups]):
+            if number == 1:
+                tokens, began = 0, time.perf_counter()
             longest = max(len(sources[number]) for number in group)
             ids = torch.tensor([sources[number] + [pad] * (longest - len(sources[number])) for number in group])
             out = model.generate(input_ids=ids, attention_mask=(ids != pad).long(), num_beams=beams, do_sample=False, length_penalty=1.0,
-                                 early_stopping=False, max_new_tokens=longest + MORE, bad_words_ids=[[pad]])
+                                 early_stopping=False, max_new_tokens=longest + MORE)
             tokens += int(((out != pad) & (out != end)).sum())
     return tokens, time.perf_counter() - began
-
-
-def by_transformers(folder, sources, threads, processes, beams):
-    groups = groups_of(sources)
-    if processes == 1:
-        return transformers_tokens(folder, sources, groups, threads, beams)
-    import multiprocessing
-
-    with multiprocessing.get_context("spawn").Pool(processes) as pool:
-        parts = [(folder, sources, groups[first::processes], threads, beams) for first in range(processes)]
-        found = pool.starmap(transformers_tokens, parts)
-    return sum(tokens for tokens, _ in found), max(seconds for _, seconds in found)
 
 
 def by_ctranslate2(folder, sources, threads, batches, beams):
     import ctranslate2
 
     with tempfile.TemporaryDirectory() as place:
-        pieces = convert(folder, f"{place}/model")
+        # In a process of its own: what converting takes is not what translating takes.
+        pieces = json.loads(subprocess.run([sys.executable, __file__, "--convert", folder, f"{place}/model"], check=True, capture_output=True,
+                                           text=True).stdout.splitlines()[-1])
         translator = ctranslate2.Translator(f"{place}/model", compute_type="float32", inter_threads=batches, intra_threads=threads)
         texts = [[pieces[token] for token in source] for source in sources]
         longest = max(map(len, texts))
+        translator.translate_batch(texts[:TOGETHER], beam_size=beams, max_batch_size=TOGETHER)
         began = time.perf_counter()
         found = translator.translate_batch(texts, beam_size=beams, length_penalty=1.0, max_batch_size=TOGETHER, max_decoding_length=longest + MORE)
         seconds = time.perf_counter() - began
@@ -76,7 +74,7 @@ def by_ctranslate2(folder, sources, threads, batches, beams):
 
 
 def convert(folder, to):
-    """Writes the folder as CTranslate2 reads it; returns the names of ids there."""
+    """Writes the folder as CTranslate2 reads it; returns the names of ids."""
     import ctranslate2
     import torch
     from ctranslate2.converters.transformers import MarianMTLoader
@@ -112,6 +110,12 @@ def peer(asked):
     print(json.dumps({"tokens_per_s": tokens / seconds, "tokens": tokens, "seconds": seconds, "memory_mib": memory}))
 
 
+def measured(command):
+    """Prints the JSON line of a command, with its memory."""
+    line = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
+    print(json.dumps(line | {"memory_mib": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024}))
+
+
 def main():
     from alternate import KEEP_FREED_MEMORY, fastest, in_turn, last_json, peer_python, segue_binary, write
 
@@ -125,21 +129,18 @@ def main():
     args = parser.parse_args()
     python, binary = peer_python("base"), segue_binary()
     ours_line = [binary, "--json", "translate", "--model", args.model, "--input", args.input, "--beams", str(args.beams), "--threads", str(THREADS),
-                 "--length-form", "length", "--length-penalty", "1"]
+                 "--length-form", "length", "--length-penalty", "1", "--finish", "first" if args.peer == "ctranslate2" else "worst"]
     pieces = last_json([*ours_line, "--alignments"])["sentences"]
     vocabulary = json.load(open(f"{args.model}/tokenizer.json"))["model"]["vocab"]
     end = json.load(open(f"{args.model}/config.json"))["eos_token_id"]
     found = [sentence["translations"][0]["source_pieces"] for sentence in pieces if sentence["translations"]]
-    # The end is a piece of the source as well.
-    sources = [[vocabulary.get(piece, end) for piece in source] for source in found]
+    # The end is the last piece of the source as well.
+    sources = [[*(vocabulary[piece] for piece in source[:-1]), end] for source in found]
     print(f"# {len(sources)} sentences, {sum(map(len, sources))} source tokens, beam {args.beams}, {TOGETHER} together, {THREADS} threads")
 
-    def ours():
-        with tempfile.TemporaryDirectory() as place:
-            return last_json([*ours_line, "--output", f"{place}/out"]) | {}
-
     def figure():
-        found = ours()
+        with tempfile.TemporaryDirectory() as place:
+            found = last_json([python, __file__, "--measured", *ours_line, "--output", f"{place}/out"])
         return found | {"tokens_per_s": found["tokens"] / found["seconds"]}
 
     def theirs(variant):
@@ -152,7 +153,10 @@ def main():
 
     best = fastest(VARIANTS[args.peer], theirs, "tokens_per_s")
     summary = in_turn(figure, lambda: theirs(best), "tokens_per_s", "tokens/s", args.rounds)
-    summary |= {"peer": args.peer, "peer_variant": best, "peer_memory_mib": theirs(best)["memory_mib"], "beams": args.beams}
+    one, other = figure(), theirs(best)
+    summary |= {"peer": args.peer, "peer_variant": best, "beams": args.beams, "tokens": one["tokens"], "peer_tokens": other["tokens"],
+                "memory_mib": one["memory_mib"], "peer_memory_mib": other["memory_mib"]}
+    assert abs(one["tokens"] / other["tokens"] - 1) < 0.02, "the translations differ in length"
     write(args.output, summary)
 
 
@@ -160,5 +164,9 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--peer-of"]:
         os.environ.setdefault("OMP_NUM_THREADS", str(THREADS))
         peer(json.load(open(sys.argv[2])))
+    elif sys.argv[1:2] == ["--convert"]:
+        print(json.dumps(convert(*sys.argv[2:4])))
+    elif sys.argv[1:2] == ["--measured"]:
+        measured(sys.argv[2:])
     else:
         main()

@@ -3,7 +3,8 @@
 
     python3 -m torch.distributed.run --nproc-per-node 2 tests/bench/translation_step.py --batches FILE [options]
 
-Norms after sums, one table of words for both languages and the softmax, sines and cosines of positions, label smoothing, Adam. FILE has a JSON list: for each
+Norms after sums and none at the ends, dropout of embeddings and of what sublayers give alone, one table of words for both languages and the softmax, sines and
+cosines of positions, label smoothing, Adam: as Segue's recipe has it. FILE has a JSON list: for each
 step a batch for each rank, with sources, inputs and targets, padded. Prints one JSON line: target tokens per second of all ranks over all timed steps, and the number
 of parameters.
 """
@@ -30,6 +31,12 @@ class Model(nn.Module):
         self.table = nn.Embedding(a.vocab, a.width)
         nn.init.normal_(self.table.weight, std=a.width ** -0.5)
         self.transformer = nn.Transformer(a.width, a.heads, a.layers, a.layers, a.inner, a.dropout, batch_first=True)
+        self.transformer.encoder.norm = self.transformer.decoder.norm = None
+        for layer in [*self.transformer.encoder.layers, *self.transformer.decoder.layers]:
+            layer.dropout = nn.Identity()
+        for part in self.modules():
+            if isinstance(part, nn.MultiheadAttention):
+                part.dropout = 0.0
         self.dropout = nn.Dropout(a.dropout)
         angles = torch.arange(512)[:, None] / 10_000 ** (torch.arange(0, a.width, 2) / a.width)
         self.register_buffer("positions", torch.cat([angles.sin(), angles.cos()], 1))
@@ -51,9 +58,10 @@ class Model(nn.Module):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batches", required=True)
-    for name, default in dict(layers=3, width=256, heads=4, inner=512, vocab=8003, pad=8002, warmup=2).items():
-        parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--dropout", type=float, default=0.3)
+    for name in ("layers", "width", "heads", "inner", "vocab", "pad"):
+        parser.add_argument(f"--{name}", type=int, required=True)
+    parser.add_argument("--dropout", type=float, required=True)
+    parser.add_argument("--warmup", type=int, default=2, help="steps before those that are timed")
     parser.add_argument("--fused", action="store_true", help="take the fused kernel of Adam")
     parser.add_argument("--compile", action="store_true", help="compile the model, for any lengths")
     a = parser.parse_args()

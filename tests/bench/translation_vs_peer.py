@@ -25,6 +25,11 @@ VARIANTS = {
 }
 
 
+def vocabulary_of(corpus):
+    """Tokens of the corpus' vocabulary; padding comes after them."""
+    return json.loads(pathlib.Path(corpus, "corpus.json").read_text())["vocab_size"]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", required=True)
@@ -42,7 +47,11 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder, "batches.json")
         file.write_text(json.dumps(batches))
-        config = last_json([binary, "--json", "pretrain", "--dry-run", *recipe, f"run.dir={folder}/dry"])
+        dry = last_json([binary, "--json", "pretrain", "--dry-run", *recipe, f"run.dir={folder}/dry"])
+        model = last_json([binary, "--json", "pretrain", "--print-config", *recipe])["model"]
+        vocabulary = vocabulary_of(args.corpus)
+        sizes = dict(layers=model["encoder_layers"], width=model["d_model"], heads=model["encoder_attention_heads"], inner=model["encoder_ffn_dim"],
+                     vocab=vocabulary + 1, pad=vocabulary, dropout=model["dropout"])
 
         def ours():
             run = tempfile.mkdtemp(dir=folder)
@@ -52,15 +61,18 @@ def main():
             rows = [row for row in rows if "step_ms" in row][WARMUP:]
             return {"tokens_per_s": tokens / sum(row["step_ms"] for row in rows) * 1e3}
 
-        theirs = [python, "-m", "torch.distributed.run", "--nproc-per-node", str(RANKS), str(ROOT / "tests/bench/translation_step.py"), "--batches", str(file)]
+        theirs = [python, "-m", "torch.distributed.run", "--nproc-per-node", str(RANKS), str(ROOT / "tests/bench/translation_step.py"), "--batches", str(file),
+                  *(word for name, value in sizes.items() for word in (f"--{name}", str(value)))]
 
         def peer(variant):
             options, environment = VARIANTS[variant]
-            return last_json([*theirs, *options], OMP_NUM_THREADS="1", PYTHONWARNINGS="ignore", **environment)
+            found = last_json([*theirs, *options], OMP_NUM_THREADS="1", PYTHONWARNINGS="ignore", **environment)
+            assert found["params"] == dry["parameters"], f"the peer has {found['params']} parameters, and ours {dry['parameters']}"
+            return found
 
         best = fastest(VARIANTS, peer, "tokens_per_s")
         summary = in_turn(ours, lambda: peer(best), "tokens_per_s", "target tokens/s", args.rounds)
-    summary |= {"peer_settings": best, "parameters": config.get("parameters"), "target_tokens_a_step": tokens / args.steps}
+    summary |= {"peer_settings": best, "parameters": dry["parameters"], "target_tokens_a_step": tokens / args.steps}
     write(args.output, summary)
 
 
