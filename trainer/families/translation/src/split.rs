@@ -22,14 +22,15 @@ pub static TRANSLATES_SPLITS: TranslatesSplits = TranslatesSplits(|trained, want
         return Err(trained.is_not("a model that translates"));
     };
     let config = training_config(&trained, wanted)?;
-    let corpus = open_corpus(&config, wanted)?;
+    let data = config.own.get::<DataConfig>();
+    let corpus = open_corpus(&data, wanted)?;
     let words = Vocabulary {
         tokenizer: Arc::new(tokenizer_of(&trained.path, &corpus)?),
         padding: model.pad_token_id as i64,
     };
     let mut eval = config.own.get::<TranslationEvalConfig>().into_owned();
     eval.translated = wanted.pairs.unwrap_or(u64::MAX);
-    let Some(split) = Validation::open(&corpus, wanted.split, &config.own.get(), eval.clone(), words)? else {
+    let Some(split) = Validation::open(&corpus, wanted.split, &data, eval.clone(), words)? else {
         let why = format!("{} has no split `{}`", corpus.dir().display(), wanted.split);
         return Err(DataError::Usage(format!("{why}\nhint: choose another --split or --corpus")).into());
     };
@@ -58,8 +59,8 @@ fn training_config(trained: &Trained, wanted: &SplitToTranslate) -> Result<Confi
     Ok(trained.models.from_json_with(&json, &origin.display().to_string(), &wanted.overrides)?)
 }
 
-fn open_corpus(config: &Config, wanted: &SplitToTranslate) -> Result<Corpus, TrainError> {
-    let (data, named) = (config.own.get::<DataConfig>(), wanted.named.display());
+fn open_corpus(data: &DataConfig, wanted: &SplitToTranslate) -> Result<Corpus, TrainError> {
+    let named = wanted.named.display();
     if data.corpus.is_empty() {
         let why = format!("{named} does not record the corpus it was trained on\nhint: add --corpus FOLDER");
         return Err(DataError::Usage(why).into());
