@@ -91,6 +91,8 @@ enum End {
     Worst,
     /// None that goes on can become better than the best that has ended.
     Best,
+    /// The same as `worst`, of those that ended among as many most probable continuations as there are beams.
+    Ranked,
     /// As many have ended as there are beams.
     First,
 }
@@ -127,6 +129,7 @@ impl TranslateArgs {
             finish: match self.finish {
                 End::Worst => Finish::Worst,
                 End::Best => Finish::Best,
+                End::Ranked => Finish::Ranked,
                 End::First => Finish::First,
             },
             alignments: self.alignments,
