@@ -91,7 +91,7 @@ enum End {
     Worst,
     /// None that goes on can become better than the best that has ended.
     Best,
-    /// The same as `worst`, of those that ended among as many most probable continuations as there are beams.
+    /// As `worst`, but an end counts among as many most probable continuations as there are beams alone, as in Hugging Face's package.
     Ranked,
     /// As many have ended as there are beams.
     First,

@@ -9,12 +9,15 @@ mod folder;
 mod keys;
 mod layer;
 mod model;
+mod names;
 mod objective;
+mod parity;
 mod search;
 mod side;
 mod trained;
 
-use segue_family::Entry;
+use segue_family::{Entry, Parity};
+use segue_language::Names;
 
 pub use keys::{DataConfig, LeadingMeasure, ObjectiveConfig, TranslationConfig, TranslationEvalConfig};
 pub use model::{Transformer, specs};
@@ -27,5 +30,5 @@ pub static FAMILY: Entry = Entry {
     open: data::open,
     fit: data::fit,
     work: data::work,
-    capabilities: &[&trained::TRANSLATES],
+    capabilities: &[&trained::TRANSLATES, &Names(&names::Marian), &Parity(parity::run)],
 };
