@@ -17,6 +17,7 @@ fn parity_holds_on_the_reference_files_and_fails_on_other_weights() {
     for (own, shared) in [("transfo-xl", "transfoxl_tiny"), ("xlnet", "xlnet_tiny")] {
         reference_models(own, shared).iter().for_each(|folder| holds_and_fails_on_other_weights(folder));
     }
+    holds_and_fails_on_other_weights(&Path::new(ROOT).join("tests/fixtures/parity/marian"));
 }
 
 fn holds_and_fails_on_other_weights(folder: &Path) {
@@ -77,6 +78,18 @@ fn parity_holds_for_other_configurations() {
         r#"{"tie_word_embeddings": false, "n_head": 2, "d_head": 10}"#,
     ];
     agrees_with_fresh_numbers(&python, "make_parity_cases.py", &configurations);
+}
+
+/// Fresh reference numbers for what Marian models differ in.
+#[test]
+fn parity_holds_for_other_marian_models() {
+    let Some(python) = peer_python("base") else { return };
+    let configurations = [
+        r#"{"scale_embedding": true, "activation_function": "swish"}"#,
+        r#"{"activation_function": "relu", "encoder_layers": 1, "decoder_layers": 3}"#,
+        r#"{"activation_function": "gelu_new", "d_model": 24, "encoder_attention_heads": 3, "decoder_attention_heads": 8}"#,
+    ];
+    agrees_with_fresh_numbers(&python, "make_marian_cases.py", &configurations);
 }
 
 /// Fresh models of the PyTorch programs with recurrent layers, of other shapes than the files that are kept: what PyTorch computes, and a

@@ -373,6 +373,12 @@ const NAMES_THE_PROCESSOR: &[(&str, usize, &str)] = &[
     ),
     ("families/transfo_xl/src/layer.rs", 1, "asks whether tiles are made, which are the processor's"),
     ("families/transfo_xl/src/model.rs", 1, "a table that a folder of Hugging Face's has beside the weights"),
+    ("families/translation/src/folder.rs", 1, "a folder's tables are read by the host"),
+    (
+        "families/translation/src/names.rs",
+        1,
+        "a table that a folder of Hugging Face's has beside the weights",
+    ),
     (
         "families/xlnet/src/model.rs",
         1,

@@ -147,6 +147,12 @@ pub trait ModelSection:
         let _ = (known, json);
     }
 
+    /// Refuses what Hugging Face's `config.json` may say and the model does not compute.
+    fn check_hugging_face(json: &Map<String, Value>) -> Result<(), ConfigError> {
+        let _ = json;
+        Ok(())
+    }
+
     /// What Hugging Face's `config.json` means where its package means something else, checked.
     fn of_hugging_face(self) -> Result<Self, ConfigError> {
         self.check()?;
@@ -399,6 +405,7 @@ pub struct ModelType {
     pub(crate) run_defaults: fn(&mut Config),
     pub(crate) schema: fn() -> &'static Value,
     hugging_face_defaults: fn(&mut Map<String, Value>, &Map<String, Value>),
+    check_hugging_face: fn(&Map<String, Value>) -> Result<(), ConfigError>,
     of_hugging_face: fn(&ModelConfig) -> Result<ModelConfig, ConfigError>,
 }
 
@@ -421,6 +428,7 @@ impl ModelType {
             },
             schema: schema_of::<T>,
             hugging_face_defaults: T::hugging_face_defaults,
+            check_hugging_face: T::check_hugging_face,
             of_hugging_face: |model| match model.get::<T>() {
                 Some(section) => Ok(section.clone().of_hugging_face()?.into()),
                 None => Ok(model.clone()),
@@ -502,6 +510,7 @@ impl Models {
         let Some(known) = merged.as_object_mut() else {
             return Err(syntax("the section of a model must be a table".into()));
         };
+        (known_type.check_hugging_face)(&json)?;
         (known_type.hugging_face_defaults)(known, &json);
         let aliases = OTHER_NAMES.iter().filter(|(_, usual)| !json.contains_key(*usual));
         let renamed =

@@ -110,6 +110,7 @@ impl Tokenizer {
             Model::HuggingFace(hugging_face) => hugging_face.vocab_size(),
             Model::SentencePiece(pieces) => pieces.vocab_size(),
             Model::SubwordNmt(words) => words.dictionary().len(),
+            Model::Marian(marian) => marian.vocab_size(),
         }
     }
 
@@ -122,6 +123,16 @@ impl Tokenizer {
             Model::HuggingFace(hugging_face) => hugging_face.eos(),
             Model::SentencePiece(pieces) => pieces.eos_id(),
             Model::SubwordNmt(words) => Some(words.dictionary().end()),
+            Model::Marian(marian) => Some(marian.end()),
+        }
+    }
+
+    /// The id that fills up a batch, of kinds whose vocabularies say which that is.
+    pub fn pad_id(&self) -> Option<u32> {
+        match self.model() {
+            Model::SubwordNmt(words) => Some(words.dictionary().padding()),
+            Model::Marian(marian) => marian.padding(),
+            _ => None,
         }
     }
 
@@ -134,6 +145,7 @@ impl Tokenizer {
             Model::HuggingFace(hugging_face) => hugging_face.unk(),
             Model::SentencePiece(pieces) => Some(pieces.unk_id()),
             Model::SubwordNmt(words) => Some(words.dictionary().unknown()),
+            Model::Marian(marian) => Some(marian.unknown()),
         }
     }
 
@@ -147,6 +159,7 @@ impl Tokenizer {
             Model::HuggingFace(hugging_face) => hugging_face.token(id),
             Model::SentencePiece(pieces) => pieces.piece(id).map(str::to_owned),
             Model::SubwordNmt(words) => words.dictionary().symbol(id).map(str::to_owned),
+            Model::Marian(marian) => marian.token(id).map(str::to_owned),
         }
     }
 
@@ -164,6 +177,7 @@ impl Tokenizer {
             Model::HuggingFace(hugging_face) => hugging_face.id(token),
             Model::SentencePiece(pieces) => pieces.piece_id(token),
             Model::SubwordNmt(words) => words.dictionary().id(token),
+            Model::Marian(marian) => marian.id(token),
         }
     }
 
@@ -196,6 +210,7 @@ impl Tokenizer {
             Model::HuggingFace(hugging_face) => hugging_face.decode(ids),
             Model::SentencePiece(pieces) => pieces.decode(ids),
             Model::SubwordNmt(words) => words.decode(ids),
+            Model::Marian(marian) => marian.decode(ids),
         }
     }
 
@@ -224,6 +239,8 @@ impl Tokenizer {
             Model::Words(_) => TextCut::at(CutPlaces::BeforeSpace),
             Model::HuggingFace(hugging_face) => hugging_face.text_cut(),
             Model::SentencePiece(_) => TextCut::of_pieces(),
+            // The code of a language stands at the beginning of the whole alone.
+            Model::Marian(_) => TextCut::at(CutPlaces::Nowhere),
             Model::SubwordNmt(_) => TextCut::at(CutPlaces::BeforeBlank),
         }
     }
@@ -233,7 +250,7 @@ impl Tokenizer {
     pub fn memory_per_byte(&self) -> usize {
         match self.model() {
             Model::HuggingFace(hugging_face) => hugging_face.memory_per_byte(),
-            Model::SentencePiece(_) => MEMORY_OF_PIECES,
+            Model::SentencePiece(_) | Model::Marian(_) => MEMORY_OF_PIECES,
             Model::Bytes(_) | Model::Characters(_) | Model::Words(_) | Model::SubwordNmt(_) => MEMORY_OF_IDS,
         }
     }
@@ -267,8 +284,20 @@ impl Encoder<'_> {
             Model::HuggingFace(hugging_face) => return hugging_face.encode(text, &mut self.merges, out),
             Model::SentencePiece(pieces) => pieces.encode(text, out),
             Model::SubwordNmt(words) => words.encode(text, &mut self.merges, out),
+            Model::Marian(marian) => marian.encode(text, out),
         }
         Ok(())
+    }
+
+    /// The same of the target of a translation: of Marian models it is cut into pieces by a model of its own.
+    pub fn encode_target(&mut self, text: &str, out: &mut Vec<u32>) -> Result<(), String> {
+        match self.model {
+            Model::Marian(marian) => {
+                marian.encode_target(text, out);
+                Ok(())
+            }
+            _ => self.encode(text, out),
+        }
     }
 
     /// Encodes a text of several lines as a whole and tells, for every line that is not blank, the place in `out` of
@@ -289,7 +318,11 @@ impl Encoder<'_> {
                 return Ok(());
             }
             // These have no token that spans a line break, so the lines may as well be encoded one by one.
-            Model::Bytes(_) | Model::Characters(_) | Model::Words(_) | Model::SubwordNmt(_) => {}
+            Model::Bytes(_)
+            | Model::Characters(_)
+            | Model::Words(_)
+            | Model::SubwordNmt(_)
+            | Model::Marian(_) => {}
         }
         for line in text.split_inclusive('\n') {
             if !line.trim().is_empty() {

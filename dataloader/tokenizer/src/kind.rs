@@ -23,6 +23,8 @@ pub enum TokenizerKind {
     SubwordNmt,
     /// A SentencePiece model.
     SentencePiece,
+    /// Two SentencePiece models, of source and target, with the ids of one vocabulary.
+    Marian,
     /// A `tokenizer.json` of another make.
     Foreign,
 }
@@ -48,6 +50,7 @@ impl TokenizerKind {
             TokenizerKind::Unigram => "unigram",
             TokenizerKind::SubwordNmt => "subword-nmt",
             TokenizerKind::SentencePiece => "sentencepiece",
+            TokenizerKind::Marian => "marian",
             TokenizerKind::Foreign => "foreign",
         }
     }

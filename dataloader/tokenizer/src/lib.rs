@@ -15,6 +15,7 @@ mod import;
 mod interface;
 mod kind;
 mod manifest;
+mod marian;
 mod memory;
 mod merges;
 mod model;

@@ -101,6 +101,9 @@ pub(crate) fn files_of(kind: TokenizerKind, model: &Model) -> (Vec<StoredFile>, 
             store(CODES_FILE, words.codes().file.clone());
             store(DICTIONARY_FILE, words.dictionary().file.clone());
         }
+        Model::Marian(marian) => {
+            marian.files().into_iter().for_each(|(name, content)| store(name, content.to_vec()));
+        }
         Model::SentencePiece(pieces) => {
             if let Some(normalization) = pieces.xlnet() {
                 manifest.preprocessing = Some(Preprocessing::Xlnet);

@@ -2,6 +2,7 @@ use super::bytes::ByteTokenizer;
 use super::characters::CharTokenizer;
 use super::huggingface::HuggingFaceTokenizer;
 use super::words::WordTokenizer;
+use crate::marian::Marian;
 use crate::spiece::SentencePiece;
 use crate::subword_nmt::SubwordNmt;
 
@@ -13,4 +14,5 @@ pub(crate) enum Model {
     HuggingFace(Box<HuggingFaceTokenizer>),
     SentencePiece(Box<SentencePiece>),
     SubwordNmt(Box<SubwordNmt>),
+    Marian(Box<Marian>),
 }

@@ -40,6 +40,7 @@ impl Tokenizer {
             }
             Model::Words(words) => words.encode_with_spans(text),
             Model::SubwordNmt(words) => words.encode_with_spans(text),
+            Model::Marian(marian) => marian.encode_with_spans(text),
         };
         let spans = spans.into_iter().map(|span| trimmed(text, span)).collect();
         Ok(Located { ids, spans })

@@ -48,7 +48,7 @@ impl Tokenizer {
         let mut config = Map::new();
         let mut files = self.files().to_vec();
         let json = match self.model() {
-            Model::Bytes(_) | Model::SubwordNmt(_) => return None,
+            Model::Bytes(_) | Model::SubwordNmt(_) | Model::Marian(_) => return None,
             Model::Words(words) => word_json(words, template),
             Model::Characters(characters) => character_json(characters, template),
             Model::HuggingFace(model) => {
@@ -102,7 +102,7 @@ impl Tokenizer {
 }
 
 /// Words between white space. A capital sigma at the end of a word is made small by other rules there.
-fn word_json(words: &WordTokenizer, template: Value) -> Value {
+pub(crate) fn word_json(words: &WordTokenizer, template: Value) -> Value {
     let ids = 0..words.vocab_size() as u32;
     let vocabulary = ids.filter_map(|id| Some((words.word(id)?.to_string(), json!(id))));
     let cut = json!({
@@ -120,7 +120,7 @@ fn word_json(words: &WordTokenizer, template: Value) -> Value {
     json
 }
 
-fn character_json(characters: &CharTokenizer, template: Value) -> Value {
+pub(crate) fn character_json(characters: &CharTokenizer, template: Value) -> Value {
     let vocabulary = characters.symbols().iter().enumerate().map(|(id, symbol)| (symbol.clone(), json!(id)));
     let cut = json!({ "type": "Split", "pattern": { "Regex": "[\\s\\S]" }, "behavior": "Isolated", "invert": false });
     let unknown = characters.symbols().get(characters.unk() as usize).cloned();

@@ -18,6 +18,7 @@ use super::manifest::{CHARACTERS_FILE, FORMAT, Manifest, Preprocessing, VERSION,
 use super::model::Model;
 use super::special_tokens::{EOS, UNK};
 use super::words::WordTokenizer;
+use crate::marian::{Marian, SOURCE_FILE, TARGET_FILE, VOCABULARY_FILE, holds_marian, load_marian};
 use crate::spiece::{SentencePiece, XlnetNormalization};
 use crate::subword_nmt::{CODES_FILE, Codes, DICTIONARY_FILE, Dictionary, SubwordNmt};
 
@@ -32,8 +33,8 @@ impl Tokenizer {
         Ok(())
     }
 
-    /// Loads a tokenizer from a folder that [`Tokenizer::save`] has written, or that holds a `tokenizer.json` or a
-    /// `spiece.model` from elsewhere.
+    /// Loads a tokenizer from a folder that [`Tokenizer::save`] has written, or that holds a `tokenizer.json`, a
+    /// `spiece.model` or the files of a Marian model from elsewhere.
     pub fn load(dir: &Path) -> Result<Tokenizer, DataError> {
         let path = dir.join(TOKENIZER_FILE);
         if !path.exists() {
@@ -99,6 +100,15 @@ fn load_model(dir: &Path, manifest: &Manifest) -> Result<Model, DataError> {
             let dictionary = Dictionary::read(read(DICTIONARY_FILE)?).map_err(within(DICTIONARY_FILE))?;
             Model::SubwordNmt(Box::new(SubwordNmt::new(codes, dictionary, manifest.lower_case)))
         }
+        TokenizerKind::Marian => {
+            let pieces = |name: &'static str| {
+                let content = read_checked(dir, manifest, name)?;
+                SentencePiece::from_bytes(content).map_err(|why| DataError::tokenizer(&dir.join(name), why))
+            };
+            let vocabulary = read_checked(dir, manifest, VOCABULARY_FILE)?;
+            let (source, target) = (pieces(SOURCE_FILE)?, pieces(TARGET_FILE)?);
+            Model::Marian(Box::new(Marian::new(source, target, vocabulary).map_err(damaged)?))
+        }
         TokenizerKind::SentencePiece => {
             let content = read_checked(dir, manifest, SENTENCE_PIECE_FILE)?;
             let pieces = SentencePiece::from_bytes(content).map_err(damaged)?;
@@ -145,6 +155,9 @@ fn load_foreign_folder(dir: &Path, is_xlnet: bool) -> Result<Tokenizer, DataErro
             added::check_pieces(&json, &pieces)?;
         }
         return added::xlnet(&path, pieces, normalization, true);
+    }
+    if holds_marian(dir)? {
+        return load_marian(dir);
     }
     for name in [HUGGING_FACE_FILE, SENTENCE_PIECE_FILE] {
         let path = dir.join(name);

@@ -33,7 +33,10 @@ pub fn count_text(text: &str, options: &TrainOptions, counts: &mut Counts<Compac
         TokenizerKind::SubwordNmt => {
             subword_nmt::split_words(&cased()).for_each(|word| counts.add_borrowed(word));
         }
-        TokenizerKind::Byte | TokenizerKind::SentencePiece | TokenizerKind::Foreign => {}
+        TokenizerKind::Byte
+        | TokenizerKind::SentencePiece
+        | TokenizerKind::Marian
+        | TokenizerKind::Foreign => {}
     }
 }
 
@@ -91,7 +94,10 @@ pub fn train_on_text(
         TokenizerKind::SubwordNmt => {
             Model::SubwordNmt(Box::new(SubwordNmt::train(counts, options).map_err(fault)?))
         }
-        TokenizerKind::Byte | TokenizerKind::SentencePiece | TokenizerKind::Foreign => {
+        TokenizerKind::Byte
+        | TokenizerKind::SentencePiece
+        | TokenizerKind::Marian
+        | TokenizerKind::Foreign => {
             return Err(fault("it is not trained on text".into()));
         }
     };

@@ -70,7 +70,7 @@ impl TrainOptions {
             ));
         }
         match self.kind {
-            TokenizerKind::SentencePiece | TokenizerKind::Foreign => {
+            TokenizerKind::SentencePiece | TokenizerKind::Marian | TokenizerKind::Foreign => {
                 return usage(format!("a {} tokenizer can be imported but not trained here", self.kind));
             }
             TokenizerKind::Byte => {
@@ -134,7 +134,9 @@ impl TrainOptions {
             TokenizerKind::Byte | TokenizerKind::Char => CutPlaces::Anywhere,
             TokenizerKind::Word | TokenizerKind::Bpe | TokenizerKind::Unigram => CutPlaces::BeforeSpace,
             TokenizerKind::SubwordNmt => CutPlaces::BeforeBlank,
-            TokenizerKind::SentencePiece | TokenizerKind::Foreign => CutPlaces::Nowhere,
+            TokenizerKind::SentencePiece | TokenizerKind::Marian | TokenizerKind::Foreign => {
+                CutPlaces::Nowhere
+            }
         })
     }
 

@@ -92,6 +92,8 @@ pub enum End {
     Worst,
     /// None that goes on can become better than the best that has ended.
     Best,
+    /// As `worst`, but an end counts among as many most probable continuations as there are beams alone, as in Hugging Face's package.
+    Ranked,
     /// As many have ended as there are beams.
     First,
 }
@@ -128,6 +130,7 @@ impl TranslateArgs {
             finish: match self.finish {
                 End::Worst => Finish::Worst,
                 End::Best => Finish::Best,
+                End::Ranked => Finish::Ranked,
                 End::First => Finish::First,
             },
             alignments: self.alignments,

@@ -14,8 +14,16 @@ use super::report::{ParameterOrigin, VariableFate};
 use super::rules::{Operation, Rule, destination, fill, fit};
 use super::sources::{Source, Variable};
 
-/// How far a stored table that follows from the configuration may be off: one rounding in single precision.
-const DERIVED_LIMIT: f64 = 1e-6;
+/// How far a stored table of values up to 1 that follows from the configuration may be off: a rounding in the type that it is stored in, and one in single
+/// precision.
+fn derived_limit(dtype: &str) -> f64 {
+    const SINGLE: f64 = 1e-6;
+    match dtype {
+        "f16" => SINGLE + 0.5f64.powi(11),
+        "bf16" => SINGLE + 0.5f64.powi(8),
+        _ => SINGLE,
+    }
+}
 
 /// Weights in the order of the model's specs, and the account of them.
 pub(super) struct Applied {
@@ -169,7 +177,7 @@ fn assign_parts(
     let specs = segue_language::specs(config);
     let known: HashMap<&str, usize> = specs.iter().enumerate().map(|(i, s)| (s.name.as_str(), i)).collect();
     let aliases: HashMap<String, String> = segue_language::aliases(config).into_iter().collect();
-    let buffers: HashMap<String, Tensor> = segue_language::buffers(config).into_iter().collect();
+    let derived: HashMap<String, Tensor> = segue_language::derived(config).into_iter().collect();
     let mut weights: Vec<Option<(Tensor, ParameterOrigin)>> = specs.iter().map(|_| None).collect();
     let mut heads: Vec<(Tensor, ParameterOrigin)> = Vec::new();
     // Names of their own first, so that what ties to them finds them.
@@ -180,9 +188,10 @@ fn assign_parts(
         let pieces = joined(found);
         for (tensor, from, by) in pieces {
             let names = from.iter().map(|&i| variables[i].name.clone()).collect::<Vec<_>>();
-            if let Some(derived) = buffers.get(&name) {
+            if let Some(derived) = derived.get(&name) {
+                let limit = from.iter().map(|&i| derived_limit(&variables[i].dtype)).fold(0.0, f64::max);
                 let near = derived.size() == tensor.size()
-                    && (derived - &tensor).abs().max().double_value(&[]) <= DERIVED_LIMIT;
+                    && (derived - &tensor).abs().max().double_value(&[]) <= limit;
                 if !near {
                     return Err(other(format!(
                         "`{}` differs from what the configuration says it is",

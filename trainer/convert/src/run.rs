@@ -176,6 +176,14 @@ pub fn convert(
     let longest = source.path.parent().and_then(longest_sequence);
     let laid_out = tokenizer.as_ref().filter(|_| !applied.heads.is_empty());
     let tokenizer = laid_out.and_then(|tokenizer| tokenizer.for_sequences(longest)).or(tokenizer);
+    let told = match (options.target, segue_language::names(&config), &tokenizer) {
+        (Target::HuggingFace, Some(names), Some(tokenizer)) => {
+            let refused = |what| TrainError::OtherModel { path: source.path.clone(), what };
+            names.tokenizer(&config, tokenizer).map_err(refused)?
+        }
+        _ => None,
+    };
+    let tokenizer = told.or(tokenizer);
     let tokenizer = TokenizerFiles { tokenizer: tokenizer.as_ref(), companions: own };
     match options.target {
         Target::HuggingFace => write::publish(target, |folder| {

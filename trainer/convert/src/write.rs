@@ -8,7 +8,7 @@ use segue_data_error::DataError;
 use segue_engine::checkpoint::{publish_with_manifest, write_json, write_tensors};
 use segue_foreign::{BundleTensor, Saved, write_bundle, write_torch};
 use segue_kernels::TrainError;
-use segue_language::{as_stored, hugging_face_config};
+use segue_language::{as_stored, hugging_face_config, names};
 use segue_publish::FreshFolder;
 use segue_tokenizer::Tokenizer;
 use serde_json::{Map, Value};
@@ -25,6 +25,9 @@ const OPTIMIZER: &str = "optimizer.safetensors";
 
 /// A state dict, as the programs name their files.
 const STATE_DICT: &str = "model.pt";
+
+/// How Hugging Face's package searches for a text.
+const GENERATION: &str = "generation_config.json";
 
 /// What goes into a model folder.
 pub(super) struct Weights {
@@ -100,6 +103,13 @@ pub(super) fn hugging_face(
         fields.extend(head.clone());
     }
     write_json(&folder.join("config.json"), &json)?;
+    if let Some(generation) = names(config).and_then(|names| names.generation(config)) {
+        let (own, copy) = (report.source.with_file_name(GENERATION), folder.join(GENERATION));
+        match own.is_file() {
+            true => _ = fs::copy(own, &copy).map_err(|source| TrainError::Write { path: copy, source })?,
+            false => write_json(&copy, &generation)?,
+        }
+    }
     finish(folder, tokenizer, report)
 }
 

@@ -35,6 +35,9 @@ pub enum Finish {
     Worst,
     /// The best finished one is no worse than any that is alive can become, as in Tensor2Tensor.
     Best,
+    /// As `worst`, but an end counts where it is among the K most probable continuations, and what is alive when one more token is the last
+    /// ends with that, whatever its probability: as in Hugging Face's package where `early_stopping` is "never" and `forced_eos_token_id` the end.
+    Ranked,
     /// K are finished; an end counts where it is among the K most probable continuations, as in fairseq.
     First,
 }

@@ -81,9 +81,10 @@ impl<'a> PairEncoder<'a> {
         encoded: &mut EncodedPairs,
     ) -> Result<(), DataError> {
         ids.clear();
-        let source = self.encode_side(encoder, &text.source, pair, ids)?;
+        let source = self.encode_side(&text.source, pair, ids, |text, ids| encoder.encode(text, ids))?;
         let middle = ids.len() as u32;
-        let target = self.encode_side(encoder, &text.target, pair, ids)?;
+        let target =
+            self.encode_side(&text.target, pair, ids, |text, ids| encoder.encode_target(text, ids))?;
         let fault = self.filter.unwrap_or_default().fault(source, target);
         encoded.faults.extend(fault.map(|fault| (fault, pair.place)));
         if fault.is_some() && self.filter.is_some() {
@@ -105,13 +106,13 @@ impl<'a> PairEncoder<'a> {
     /// Appends a side with its end, and tells how many tokens it has without; 0 where it holds nothing but white space.
     fn encode_side(
         &self,
-        encoder: &mut Encoder<'a>,
         text: &str,
         pair: &RawPair,
         ids: &mut Vec<u32>,
+        encode: impl FnOnce(&str, &mut Vec<u32>) -> Result<(), String>,
     ) -> Result<usize, DataError> {
         let begin = ids.len();
-        encoder.encode(text, ids).map_err(|why| {
+        encode(text, ids).map_err(|why| {
             let why = format!("the tokenizer cannot encode a side of the pair: {why}");
             DataError::line(self.inputs[pair.place.input].path(), pair.place.line, why)
         })?;

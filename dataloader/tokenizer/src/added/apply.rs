@@ -61,7 +61,7 @@ pub(crate) fn with_siblings(vocabulary: Vocabulary, path: &Path) -> Result<Token
                 None => Ok(Tokenizer::new(kind, Model::SentencePiece(pieces))),
             }
         }
-        model @ (Model::Bytes(_) | Model::Characters(_) | Model::SubwordNmt(_)) => {
+        model @ (Model::Bytes(_) | Model::Characters(_) | Model::SubwordNmt(_) | Model::Marian(_)) => {
             let tokenizer = Tokenizer::new(kind, model);
             let known = |named: &Named| named.id.is_none() || tokenizer.token_id(&named.content) == named.id;
             match siblings.tokens().iter().find(|named| !known(named)) {

@@ -37,6 +37,21 @@ impl SentencePiece {
         (ids, spans)
     }
 
+    /// Calls `each` with the id of every token of a text, and with what it is in the normalised text.
+    pub(crate) fn each_surface(&self, text: &str, each: &mut dyn FnMut(u32, &[u8])) {
+        let normalized = self.normalizer.normalize(text);
+        self.for_each_token(&normalized, &mut |id, place| each(id, &normalized[place]));
+    }
+
+    /// The same, with the bytes of the text that it comes from.
+    pub(crate) fn each_surface_with_span(&self, text: &str, each: &mut dyn FnMut(u32, &[u8], Range<usize>)) {
+        let mut origins = Origins::default();
+        let normalized = self.normalizer.normalize_traced(text, &mut origins);
+        self.for_each_token(&normalized, &mut |id, place| {
+            each(id, &normalized[place.clone()], origins.cover(place));
+        });
+    }
+
     /// Calls `each` with the id of every token and its place in the normalised text.
     pub(super) fn for_each_token(&self, normalized: &[u8], each: &mut dyn FnMut(u32, Range<usize>)) {
         match self.xlnet() {

@@ -19,3 +19,4 @@ pub(crate) use export::{package_json, tokenizer_config, tokenizer_json};
 pub(crate) use model::SentencePiece;
 pub(crate) use trie::Trie;
 pub use xlnet::XlnetNormalization;
+pub(crate) use xlnet::is_space;

@@ -245,6 +245,15 @@ impl SentencePiece {
         }
     }
 
+    /// Appends what a piece of any vocabulary stands for in a text, its space symbols as spaces: one that the model does not know stands for itself.
+    pub(crate) fn append_surface(&self, piece: &str, text: &mut Vec<u8>) {
+        match self.piece_id(piece).map(|id| self.pieces[id as usize].kind) {
+            Some(PieceType::Control) => {}
+            Some(PieceType::Byte) => text.extend(byte_of(piece)),
+            _ => text.extend_from_slice(piece.replace(SPACE_SYMBOL, " ").as_bytes()),
+        }
+    }
+
     /// The text of the ids; ids outside the vocabulary are left out.
     pub(crate) fn decode(&self, ids: &[u32]) -> String {
         let mut text = Vec::new();

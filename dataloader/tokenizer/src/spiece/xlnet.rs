@@ -54,7 +54,7 @@ fn single_spaces(text: &str) -> Cow<'_, str> {
 }
 
 /// White space as Python's `str.split` knows it: the four information separators count.
-pub(super) fn is_space(c: char) -> bool {
+pub(crate) fn is_space(c: char) -> bool {
     c.is_whitespace() || matches!(c, '\u{1C}'..='\u{1F}')
 }
 

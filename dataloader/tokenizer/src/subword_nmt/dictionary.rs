@@ -104,6 +104,10 @@ impl Dictionary {
         END_ID
     }
 
+    pub(crate) fn padding(&self) -> u32 {
+        PAD_ID
+    }
+
     pub(crate) fn unknown(&self) -> u32 {
         UNKNOWN_ID
     }

@@ -4,6 +4,7 @@ mod added_tokens;
 mod cuts;
 mod detokenize;
 mod growth;
+mod marian;
 mod offsets;
 mod patterns;
 mod scratch;

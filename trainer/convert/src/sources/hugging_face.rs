@@ -8,6 +8,7 @@ use segue_kernels::TrainError;
 use segue_publish::read_regular_text;
 use segue_tokenizer::Tokenizer;
 use segue_transfo_xl::TransfoXlConfig;
+use segue_translation::TranslationConfig;
 use segue_xlnet::XlnetConfig;
 use serde_json::{Map, Value};
 
@@ -32,6 +33,16 @@ const COMPANIONS: [&str; 4] =
 /// Keys of a Transformer-XL's `config.json` that no tensor shows and that change what is computed or trained.
 const TOLD: &[&str] =
     &["clamp_len", "dropatt", "dropout", "layer_norm_epsilon", "mem_len", "pre_lnorm", "same_length"];
+/// The same of a Marian model.
+const TOLD_OF_MARIAN: &[&str] = &[
+    "activation_function",
+    "decoder_attention_heads",
+    "dropout",
+    "encoder_attention_heads",
+    "eos_token_id",
+    "pad_token_id",
+    "scale_embedding",
+];
 /// Vocabulary files of that package, newest first.
 const VOCABULARIES: [&str; 3] = ["vocab.bin", "vocab.pkl", "vocab.txt"];
 
@@ -102,7 +113,9 @@ pub fn open(path: &Path) -> Result<Source, TrainError> {
     let (mut rules, told) = match model_type.as_str() {
         XlnetConfig::TYPE => (hugging_face_xlnet::rules(), hugging_face_xlnet::TOLD),
         TransfoXlConfig::TYPE => (rules(), TOLD),
-        // The package has no such model: its names are this program's own.
+        // The package's names are this program's own.
+        TranslationConfig::TYPE => (Vec::new(), TOLD_OF_MARIAN),
+        // The package has no such model, and its names are this program's own.
         _ => (Vec::new(), &[][..]),
     };
     let untold: Vec<&str> = told.iter().filter(|key| !facts.config.contains_key(**key)).copied().collect();

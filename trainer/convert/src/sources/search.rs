@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 
 use segue_data_error::DataError;
 use segue_engine::checkpoint::{CHECKPOINTS, MANIFEST, Manifest, STATE, first_lane, unverified};
+use segue_family::{Trained, find};
 use segue_foreign::{ShardIndex, SharedBytes, TorchFile, View};
 use segue_kernels::TrainError;
-use segue_language::ModelFolder;
+use segue_language::{Language, ModelFolder, names};
 use segue_publish::{open_regular, read_regular};
 
 use super::source::Source;
@@ -43,10 +44,10 @@ pub fn open(path: &Path) -> Result<Source, TrainError> {
     let has_manifest = folder.join(MANIFEST).symlink_metadata().is_ok();
     let own = has_manifest && folder.join(hugging_face::WEIGHTS).is_file();
     if path.join(CHECKPOINTS).is_dir() || (own && (path.is_dir() || own_file)) {
-        let opened = ModelFolder::open(&segue_families::MODELS, if own { folder } else { path })?;
-        let mut source = hugging_face::open(&opened.path.join(hugging_face::WEIGHTS))?;
+        let (folder, notes) = opened(if own { folder } else { path })?;
+        let mut source = hugging_face::open(&folder.join(hugging_face::WEIGHTS))?;
         source.kind = "segue";
-        source.facts.notes.extend(opened.notes);
+        source.facts.notes.extend(notes);
         return Ok(source);
     }
     if has_manifest {
@@ -59,6 +60,16 @@ pub fn open(path: &Path) -> Result<Source, TrainError> {
         source.facts.notes.extend(unverified(folder));
     }
     Ok(source)
+}
+
+/// The folder with the model of a run, a checkpoint or a model folder, verified, and what is to be known of how it was found.
+fn opened(path: &Path) -> Result<(PathBuf, Vec<String>), TrainError> {
+    let trained = Trained::open(&segue_families::MODELS, path)?;
+    if find::<Language>(&trained.config).is_none() && names(&trained.config).is_some() {
+        return Ok((trained.path, trained.notes));
+    }
+    let ModelFolder { path, notes, .. } = ModelFolder::of(trained)?;
+    Ok((path, notes))
 }
 
 /// The folder that a path is, or that its file lies in.

@@ -63,7 +63,7 @@ fn check(found: &[Hypothesis], expected: &[(&[i64], f64, f64)]) {
 /// Row S23.
 #[test]
 fn searches_find_what_the_specification_has() {
-    use Finish::{First, Worst};
+    use Finish::{First, Ranked, Worst};
     use LengthPenalty::{Gnmt, Length};
     check(&search(1, 0.0, Gnmt, Worst), &[(&[1, 3], -1.966112856, -1.966112856)]);
     check(
@@ -82,6 +82,28 @@ fn searches_find_what_the_specification_has() {
         &[(&[2, 3], -0.616109940, -1.848329821), (&[1, 3], -0.655370952, -1.966112856)],
     );
     check(&search(2, 0.0, Gnmt, First), &[(&[2, 3], -1.848329821, -1.848329821)]);
+    // By hand: the end after 2, of probability 0.18, is the third of its step, behind 2 3 and 1 3.
+    let ranked = [(&[2, 3][..], -1.848329821, -1.848329821), (&[1, 3], -1.966112856, -1.966112856)];
+    check(&search(2, 0.0, Gnmt, Ranked), &ranked);
+}
+
+/// By hand: of at most two tokens, 1 and 2 are alive after the first, of probabilities 0.50 and 0.45, and the second is their end at no cost.
+#[test]
+fn what_is_alive_ends_with_the_last_token_where_ends_are_ranked() {
+    let settings = |finish| BeamSettings {
+        beams: 2,
+        alpha: 1.0,
+        form: LengthPenalty::Length,
+        finish,
+        ..Default::default()
+    };
+    let found = |finish| beam_search(table(2), &[2], SYMBOLS, &settings(finish)).remove(0);
+    let (first, second) = (0.5f64.ln(), 0.45f64.ln());
+    let ranked = found(Finish::Ranked);
+    check(&ranked, &[(&[1], first / 2.0, first), (&[2], second / 2.0, second)]);
+    assert!(ranked.len() == 2 && ranked.iter().all(|found| found.ended));
+    let second = (0.45 * 0.4f64).ln();
+    check(&found(Finish::Worst), &[(&[2], second / 2.0, second)]);
 }
 
 /// Every text of at most `limit` tokens that ends, and its score.

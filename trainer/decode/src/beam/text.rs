@@ -61,7 +61,10 @@ impl<'a> Text<'a> {
 
     /// Grows by a step, of which rows from `first` on are this text's. Returns whether the search is over.
     pub fn advance(&mut self, step: &Step, first: usize, end: i64) -> bool {
-        let (beams, finish) = (self.settings.beams, self.settings.finish());
+        let beams = self.settings.beams;
+        if self.settings.finish() == Finish::Ranked && self.is_last_token() {
+            return self.end_all(end);
+        }
         let grown = self.continuations(step, first);
         self.alive = Vec::with_capacity(beams);
         for (rank, beam) in grown.into_iter().enumerate() {
@@ -69,13 +72,39 @@ impl<'a> Text<'a> {
                 if self.alive.len() < beams {
                     self.alive.push(beam);
                 }
-            } else if finish != Finish::First || rank < beams && self.finished.len() < beams {
+            } else if self.counts(rank) {
                 self.finished.push(self.hypothesis(beam, true));
             }
         }
         self.finished.sort_by(better);
         self.finished.truncate(beams);
         self.is_over()
+    }
+
+    /// Whether the next token is the last that there may be.
+    fn is_last_token(&self) -> bool {
+        self.alive.first().is_some_and(|beam| beam.tokens.len() + 1 == self.limit)
+    }
+
+    /// Ends what is alive, whatever probability its end has, and the search with it.
+    fn end_all(&mut self, end: i64) -> bool {
+        for beam in std::mem::take(&mut self.alive) {
+            let beam = beam.grown(0, end, beam.log_prob, None);
+            self.finished.push(self.hypothesis(beam, true));
+        }
+        self.finished.sort_by(better);
+        self.finished.truncate(self.settings.beams);
+        true
+    }
+
+    /// Whether the end of this place among the most probable continuations counts.
+    fn counts(&self, rank: usize) -> bool {
+        let beams = self.settings.beams;
+        match self.settings.finish() {
+            Finish::First => rank < beams && self.finished.len() < beams,
+            Finish::Ranked => rank < beams,
+            Finish::Worst | Finish::Best => true,
+        }
     }
 
     /// The 2K most probable continuations, the most probable first, equal ones by their tokens.
@@ -103,7 +132,9 @@ impl<'a> Text<'a> {
         let all = self.finished.len() == self.settings.beams;
         match self.settings.finish() {
             Finish::First => all,
-            Finish::Worst => all && self.finished.last().is_some_and(|worst| worst.score >= bound),
+            Finish::Worst | Finish::Ranked => {
+                all && self.finished.last().is_some_and(|worst| worst.score >= bound)
+            }
             Finish::Best => self.finished.first().is_some_and(|best| best.score >= bound),
         }
     }

@@ -134,6 +134,17 @@ pub trait ForeignNames: Sync {
         Vec::new()
     }
 
+    /// Tensors that its files may hold and that follow from the configuration alone, whether they are written or not.
+    fn derived(&self, model: &ModelConfig) -> Vec<(String, Tensor)> {
+        self.buffers(model)
+    }
+
+    /// Every parameter of a model that is not a language model, in the order of the forward pass; [`TextModel::specs`] tells those of the others.
+    fn specs_beside_text(&self, model: &ModelConfig) -> Vec<ParameterSpec> {
+        let _ = model;
+        Vec::new()
+    }
+
     /// Parameters that only predict tokens: a model fine-tuned elsewhere may come without.
     fn only_predicts(&self) -> &'static [&'static str] {
         &[]
@@ -157,6 +168,19 @@ pub trait ForeignNames: Sync {
 
     /// Completes `config.json` for Hugging Face's package, beyond the section's own keys.
     fn complete_hugging_face(&self, model: &ModelConfig, json: &mut Value);
+
+    /// `generation_config.json`, of models that the package writes text with: how it searches.
+    fn generation(&self, model: &ModelConfig) -> Option<Value> {
+        let _ = model;
+        None
+    }
+
+    /// The model's tokenizer with the files that the package reads and writes its text with; `None` where those that it has are enough. The error says why
+    /// there are none.
+    fn tokenizer(&self, model: &ModelConfig, tokenizer: &Tokenizer) -> Result<Option<Tokenizer>, String> {
+        let _ = (model, tokenizer);
+        Ok(None)
+    }
 
     /// Corrects what a `config.json` says by the weights beside it, `stored` by name.
     fn correct(&self, model: &mut ModelConfig, stored: &dyn Fn(&str) -> Option<Tensor>) {
@@ -226,9 +250,12 @@ pub fn names(model: &ModelConfig) -> Option<&'static dyn ForeignNames> {
     find::<Names>(model).map(|names| names.0)
 }
 
-/// Parameters of the configured language model, without making them; none of another model.
+/// Parameters of the configured model, without making them; none of one that is not a language model and that other programs do not know.
 pub fn specs(model: &ModelConfig) -> Vec<ParameterSpec> {
-    find::<Language>(model).map_or(Vec::new(), |language| language.0.specs(model))
+    match find::<Language>(model) {
+        Some(language) => language.0.specs(model),
+        None => names(model).map_or(Vec::new(), |names| names.specs_beside_text(model)),
+    }
 }
 
 /// Names under which Hugging Face also stores a parameter of the configured model: `(its name, ours)`.
@@ -239,6 +266,11 @@ pub fn aliases(model: &ModelConfig) -> Vec<(String, String)> {
 /// Tensors that Hugging Face stores and that follow from the configuration alone.
 pub fn buffers(model: &ModelConfig) -> Vec<(String, Tensor)> {
     names(model).map_or(Vec::new(), |names| names.buffers(model))
+}
+
+/// Tensors that files of the model may hold and that follow from the configuration alone.
+pub fn derived(model: &ModelConfig) -> Vec<(String, Tensor)> {
+    names(model).map_or(Vec::new(), |names| names.derived(model))
 }
 
 /// What the names of all parameters begin with that word vectors are made of.

@@ -19,7 +19,7 @@ use tch::{Kind, Tensor};
 use super::family::{Language, PredictsTokens, TextModel};
 use super::next_token::NextToken;
 use super::objective::Objective;
-use crate::{aliases, buffers, names, next_tokens, specs};
+use crate::{aliases, buffers, derived, names, next_tokens, specs};
 
 /// Where other programs keep weights: in pieces, and as pickles.
 const FOREIGN_WEIGHTS: [&str; 3] =
@@ -175,7 +175,7 @@ impl ModelFolder {
 }
 
 /// Names the command that makes a model folder of one whose weights are in other files than this program's own.
-fn refuse_foreign_weights(folder: &Path) -> Result<(), TrainError> {
+pub fn refuse_foreign_weights(folder: &Path) -> Result<(), TrainError> {
     if folder.join(WEIGHTS).exists() {
         return Ok(());
     }
@@ -339,7 +339,7 @@ pub fn take_weights(
     refuse_foreign_names(file, specs)?;
     let take = |spec: &ParameterSpec| file.take(&spec.name, &spec.shape);
     let weights = specs.iter().map(take).collect::<Result<Vec<_>, _>>()?;
-    for (name, _) in buffers(config) {
+    for (name, _) in derived(config) {
         file.tensors.remove(&name);
     }
     // Of a model that is fine-tuned, what only predicts tokens stays behind.

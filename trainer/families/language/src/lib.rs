@@ -40,11 +40,11 @@ pub use evaluate::{ByRows, EvalOptions, Evaluation, OfPairs, OfText, WithoutMemo
 pub use evaluate_pairs::PairValidation;
 pub use family::{
     Encoders, Encodes, ForeignNames, Language, Names, NextTokens, PredictsTokens, TextModel, aliases,
-    buffers, encoders, language, names, next_tokens, specs,
+    buffers, derived, encoders, language, names, next_tokens, specs,
 };
 pub use folder::{
     ADAPTER_FACTORS, as_stored, hugging_face_config, is_of_a_head, is_of_an_adapter, read_finite,
-    read_weights, start_from, take_weights,
+    read_weights, refuse_foreign_weights, start_from, take_weights,
 };
 pub use folder::{ModelFolder, fresh_next_token, load_next_token, load_objective};
 pub use micro_batches::micro_batches;

@@ -116,7 +116,7 @@ impl Writer for TextWriter {
         let whole = self.tokenizer.decode(&[prompt.as_slice(), written.as_slice()].concat());
         let text = match self.tokenizer.kind() {
             // Decoded by itself it would lose the space before its first word.
-            TokenizerKind::SentencePiece | TokenizerKind::SubwordNmt => {
+            TokenizerKind::SentencePiece | TokenizerKind::SubwordNmt | TokenizerKind::Marian => {
                 whole.strip_prefix(&self.tokenizer.decode(&prompt)).map(String::from)
             }
             _ => None,

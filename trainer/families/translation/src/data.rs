@@ -213,7 +213,7 @@ impl Family for Translation<'_> {
     }
 
     fn model_config(&self, _: &Translator) -> Value {
-        super::folder::hugging_face_config(self.model)
+        segue_language::hugging_face_config(&self.config.model)
     }
 
     fn tokenizer(&self) -> Option<&Arc<Tokenizer>> {

@@ -9,11 +9,9 @@ use segue_decode::{BeamSettings, Finish, LengthPenalty};
 use segue_layers::cross_entropy::{Distribution, SmoothingForm};
 use segue_layers::{Activation, NormPlace};
 use segue_measure::translation::{Bleu, SmoothingMethod, Tokenizer as BleuTokenizer};
-use segue_tokenizer::{Tokenizer, TokenizerKind};
+use segue_tokenizer::Tokenizer;
 use serde::{Deserialize, Serialize};
 
-/// Id of padding in fairseq's dictionaries.
-const PAD_OF_FAIRSEQ: usize = 1;
 /// More layers than any model has.
 const MOST_LAYERS: usize = 1 << 10;
 /// More tokens than a batch has on any machine.
@@ -324,8 +322,9 @@ impl TranslationConfig {
         };
         let size = tokenizer.vocab_size();
         // Of other kinds `<pad>` may be a word of the text.
-        let padding = (tokenizer.kind() == TokenizerKind::SubwordNmt).then_some(PAD_OF_FAIRSEQ);
-        (self.eos_token_id, self.pad_token_id) = (end as usize, padding.unwrap_or(size));
+        let padding = tokenizer.pad_id();
+        self.eos_token_id = end as usize;
+        self.pad_token_id = padding.map_or(size, |padding| padding as usize);
         self.vocab_size = size + usize::from(padding.is_none());
         Ok(())
     }

@@ -9,7 +9,9 @@ mod folder;
 mod keys;
 mod layer;
 mod model;
+mod names;
 mod objective;
+mod parity;
 mod rows;
 mod search;
 mod shown;
@@ -17,7 +19,8 @@ mod side;
 mod split;
 mod trained;
 
-use segue_family::Entry;
+use segue_family::{Entry, Parity};
+use segue_language::Names;
 
 pub use keys::{DataConfig, LeadingMeasure, ObjectiveConfig, TranslationConfig, TranslationEvalConfig};
 pub use model::{Transformer, specs};
@@ -30,5 +33,10 @@ pub static FAMILY: Entry = Entry {
     open: data::open,
     fit: data::fit,
     work: data::work,
-    capabilities: &[&trained::TRANSLATES, &split::TRANSLATES_SPLITS],
+    capabilities: &[
+        &trained::TRANSLATES,
+        &split::TRANSLATES_SPLITS,
+        &Names(&names::Marian),
+        &Parity(parity::run),
+    ],
 };

@@ -12,8 +12,10 @@ use super::keys::TranslationConfig;
 use super::layer::Layer;
 use super::side::{EPSILON, Side};
 
-pub(super) const TABLE: &str = "model.shared.weight";
-pub(super) const OUTPUT_BIAS: &str = "final_logits_bias";
+/// Name of the table of words, and of the bias of each in the softmax.
+pub const TABLE: &str = "model.shared.weight";
+pub const OUTPUT_BIAS: &str = "final_logits_bias";
+
 /// Every parameter, in the order of the forward pass: one table of words, layers, and where norms come first one more at the end of each half.
 pub fn specs(config: &TranslationConfig) -> Vec<ParameterSpec> {
     let (words, width) = (config.vocab_size as i64, config.d_model as i64);

@@ -13,7 +13,6 @@ use serde_json::json;
 
 use super::evaluate::{Validation, Vocabulary};
 use super::keys::{DataConfig, TranslationConfig, TranslationEvalConfig};
-use super::model::specs;
 use super::objective::Translator;
 
 /// The capability.
@@ -34,7 +33,7 @@ pub static TRANSLATES_SPLITS: TranslatesSplits = TranslatesSplits(|trained, want
         let why = format!("{} has no split `{}`", corpus.dir().display(), wanted.split);
         return Err(DataError::Usage(format!("{why}\nhint: choose another --split or --corpus")).into());
     };
-    let translator = Translator::over(model, trained.parameters(specs(model))?);
+    let translator = Translator::over(model, super::folder::parameters(&trained, model)?);
     let search = split.search();
     Ok(TranslatedSplit {
         corpus: corpus.dir().into(),

@@ -7,7 +7,6 @@ use segue_kernels::TrainError;
 use segue_tokenizer::Tokenizer;
 
 use super::keys::TranslationConfig;
-use super::model::specs;
 use super::search::{DecodingModel, Search};
 
 /// Tokens that a translation may have more than its source (Vaswani et al. 2017, §6.1).
@@ -19,15 +18,34 @@ pub static TRANSLATES: Translates = Translates(|trained| {
         return Err(trained.is_not("a model that translates"));
     };
     let tokenizer = Tokenizer::load(&trained.path)?;
-    let fits = tokenizer.vocab_size() <= config.vocab_size
-        && tokenizer.eos_id().is_some_and(|end| end as usize == config.eos_token_id);
-    if !fits {
-        let what = "its tokenizer is not that of the model\nhint: give the folder the tokenizer that the model was trained with";
-        return Err(TrainError::OtherModel { path: trained.path, what: what.into() });
+    if let Err(what) = check_ids(&tokenizer, config) {
+        let what = format!("{what}\nhint: give the folder the tokenizer that the model was trained with");
+        return Err(TrainError::OtherModel { path: trained.path, what });
     }
-    let model = DecodingModel::new(config, &trained.parameters(specs(config))?);
+    let model = DecodingModel::new(config, &super::folder::parameters(&trained, config)?);
     Ok(Box::new(SentenceTranslator { model, tokenizer }))
 });
+
+/// Whether the ids of a tokenizer mean what they mean to the model; the error says which do not.
+fn check_ids(tokenizer: &Tokenizer, config: &TranslationConfig) -> Result<(), String> {
+    let (names, rows) = (tokenizer.vocab_size(), config.vocab_size);
+    // A vocabulary that says what fills up batches has every row of the model.
+    let padding = tokenizer.pad_id();
+    if names > rows || names < rows && padding.is_some() {
+        return Err(format!("its tokenizer has {names} tokens, and the model {rows} rows"));
+    }
+    let ends = [("end", tokenizer.eos_id(), config.eos_token_id)];
+    let pads = padding.map(|padding| ("padding", Some(padding), config.pad_token_id));
+    for (what, found, expected) in ends.into_iter().chain(pads) {
+        if found.map(|id| id as usize) != Some(expected) {
+            let found = found.map_or("none".into(), |id| id.to_string());
+            return Err(format!(
+                "the id of its tokenizer's {what} is {found}, and the model's is {expected}"
+            ));
+        }
+    }
+    Ok(())
+}
 
 /// A model with the words that it reads and writes.
 struct SentenceTranslator {
