@@ -8,10 +8,9 @@ use segue_tests::{ROOT, Workplace, alone, fail, mpirun, peer_python, peers_each,
 use serde_json::{Value, json};
 use tch::Kind;
 
-/// References, and translations of most of them.
+/// References, of which one file has none for the second sentence, and translations of most of them.
 const REFERENCE: &str = "The rich-text editor costs 3.5 %.\nHe reads the paper every day.\nA dog runs.\nTwo men talk, don't they?\n";
-const OTHER: &str =
-    "A rich-text editor is 3.5 %.\nHe reads it daily.\nThe dog is running.\nTwo men are talking.\n";
+const OTHER: &str = "A rich-text editor is 3.5 %.\n\nThe dog is running.\nTwo men are talking.\n";
 const TRANSLATION: &str =
     "the rich-text editor cost 3.5 %.\nHe reads the paper today.\nA dog runs.\nTwo men talk about it.\n";
 
@@ -209,6 +208,10 @@ fn the_last_checkpoints_of_a_translator_are_averaged() {
     let (of_mean, of_run) = (scored(&mean), scored(&run));
     assert!(of_mean["loss"].is_number() && of_mean["loss"] != of_run["loss"]);
     assert_eq!((&of_mean["corpus"], &of_mean["search"]), (&of_run["corpus"], &of_run["search"]));
+    // By another search than the run's, which translates nothing while it trains.
+    let searched =
+        succeed(alone(&["eval", "bleu", "--json", "--model", &mean, "--beams", "3", "--pairs", "7"]));
+    assert_eq!((&searched["search"]["beams"], &searched["translated"]), (&json!(3), &json!(7)));
     let input = place.text("test.forth");
     let translated = succeed(alone(&["translate", "--json", "--model", &mean, "--input", &input]));
     assert_eq!(translated["lines"], 30);

@@ -15,6 +15,9 @@ use super::evaluate::{Validation, Vocabulary};
 use super::keys::{DataConfig, TranslationConfig, TranslationEvalConfig};
 use super::objective::Translator;
 
+/// Most pairs that a configuration lets be translated.
+const MOST_PAIRS: u64 = 1 << 32;
+
 /// The capability.
 pub static TRANSLATES_SPLITS: TranslatesSplits = TranslatesSplits(|trained, wanted, asker| {
     let Some(model) = trained.config.get::<TranslationConfig>() else {
@@ -24,11 +27,10 @@ pub static TRANSLATES_SPLITS: TranslatesSplits = TranslatesSplits(|trained, want
     let data = config.own.get::<DataConfig>();
     let corpus = open_corpus(&data, wanted)?;
     let words = Vocabulary {
-        tokenizer: Arc::new(tokenizer_of(&trained.path, &corpus)?),
+        tokenizer: Arc::new(tokenizer_of(&trained, &corpus)?),
         padding: model.pad_token_id as i64,
     };
-    let mut eval = config.own.get::<TranslationEvalConfig>().into_owned();
-    eval.translated = wanted.pairs.unwrap_or(u64::MAX);
+    let eval = config.own.get::<TranslationEvalConfig>().into_owned();
     let Some(split) = Validation::open(&corpus, wanted.split, &data, eval.clone(), words)? else {
         let why = format!("{} has no split `{}`", corpus.dir().display(), wanted.split);
         return Err(DataError::Usage(format!("{why}\nhint: choose another --split or --corpus")).into());
@@ -52,6 +54,8 @@ fn training_config(trained: &Trained, wanted: &SplitToTranslate) -> Result<Confi
     let (mut json, origin) = of_run.unwrap_or_else(|| (json!({}), trained.path.join("config.json")));
     json["model"] = trained.config.to_json();
     json["model"]["model_type"] = json!(trained.config.model_type());
+    // What searches and compares is read here, whether or not the run translates while it trains.
+    json["eval"]["translated"] = json!(wanted.pairs.unwrap_or(MOST_PAIRS).clamp(1, MOST_PAIRS));
     if let Some(corpus) = &wanted.corpus {
         json["data"]["corpus"] = json!(corpus);
     }
@@ -75,8 +79,8 @@ fn open_corpus(data: &DataConfig, wanted: &SplitToTranslate) -> Result<Corpus, T
 }
 
 /// The tokenizer of a model, which has to be that of the corpus.
-fn tokenizer_of(model: &Path, corpus: &Corpus) -> Result<Tokenizer, TrainError> {
-    let own = Tokenizer::load(model)?;
+fn tokenizer_of(trained: &Trained, corpus: &Corpus) -> Result<Tokenizer, TrainError> {
+    let own = super::trained::tokenizer(trained)?;
     if own.fingerprint() == corpus.info().tokenizer.fingerprint {
         return Ok(own);
     }
@@ -84,5 +88,5 @@ fn tokenizer_of(model: &Path, corpus: &Corpus) -> Result<Tokenizer, TrainError> 
         "its tokenizer is another one than {} has: its ids stand for other words\nhint: build the corpus with --tokenizer and this folder",
         corpus.dir().display()
     );
-    Err(TrainError::OtherModel { path: model.into(), what })
+    Err(TrainError::OtherModel { path: trained.path.clone(), what })
 }

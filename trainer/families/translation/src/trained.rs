@@ -2,7 +2,7 @@
 
 use segue_data_error::DataError;
 use segue_decode::{BeamSettings, Hypothesis};
-use segue_family::{Translates, Translation, Translator};
+use segue_family::{Trained, Translates, Translation, Translator};
 use segue_kernels::TrainError;
 use segue_tokenizer::Tokenizer;
 
@@ -17,14 +17,23 @@ pub static TRANSLATES: Translates = Translates(|trained| {
     let Some(config) = trained.config.get::<TranslationConfig>() else {
         return Err(trained.is_not("a model that translates"));
     };
-    let tokenizer = Tokenizer::load(&trained.path)?;
-    if let Err(what) = check_ids(&tokenizer, config) {
-        let what = format!("{what}\nhint: give the folder the tokenizer that the model was trained with");
-        return Err(TrainError::OtherModel { path: trained.path, what });
-    }
+    let tokenizer = tokenizer(&trained)?;
     let model = DecodingModel::new(config, &super::folder::parameters(&trained, config)?);
     Ok(Box::new(SentenceTranslator { model, tokenizer }))
 });
+
+/// The tokenizer of a trained model, whose ids have to be the model's.
+pub fn tokenizer(trained: &Trained) -> Result<Tokenizer, TrainError> {
+    let tokenizer = Tokenizer::load(&trained.path)?;
+    let checked = match trained.config.get::<TranslationConfig>() {
+        Some(config) => check_ids(&tokenizer, config),
+        None => Ok(()),
+    };
+    checked.map(|()| tokenizer).map_err(|what| {
+        let what = format!("{what}\nhint: give the folder the tokenizer that the model was trained with");
+        TrainError::OtherModel { path: trained.path.clone(), what }
+    })
+}
 
 /// Whether the ids of a tokenizer mean what they mean to the model; the error says which do not.
 fn check_ids(tokenizer: &Tokenizer, config: &TranslationConfig) -> Result<(), String> {

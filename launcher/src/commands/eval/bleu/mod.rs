@@ -146,14 +146,15 @@ fn score_model(
     std::mem::take(&mut model.notes).iter().for_each(|note| out.line(note));
     let folder = model.path.clone();
     let found = translate(args, named, model, comm, out)?;
+    // First of all, as it took longest.
+    if let Some(path) = args.output.as_deref().filter(|_| comm.rank() == 0) {
+        write_whole(path, &text_of_translations(&found))?;
+    }
     check_loss(found.loss, &folder)?;
     let split = Split::from(args.split).name();
     let texts: Vec<Translated> = found.translations.iter().map(translated).collect();
     out.line(&format!("{split}: {} (weights of {})", describe(&found), folder.display()));
     let scores = score(&args.compare, found.bleu, &texts, quiet, out)?;
-    if let Some(path) = args.output.as_deref().filter(|_| comm.rank() == 0) {
-        write_whole(path, &text_of_translations(&found))?;
-    }
     Ok(json!({
         "model": folder, "corpus": found.corpus, "split": split, "pairs": found.pairs, "loss": found.loss,
         "ppl": found.loss.exp(), "translated": texts.len(), "empty": empty_lines(&texts),
@@ -166,7 +167,7 @@ fn translated(pair: &TranslatedPair) -> Translated<'_> {
     Translated { text: &pair.translation, references: vec![&pair.reference] }
 }
 
-/// What a model came to, but for scores.
+/// Loss and number of translations, without scores.
 fn describe(found: &TranslatedSplit) -> String {
     format!(
         "loss {:.4}, ppl {:.3} of {}; {} translated with {}",

@@ -70,7 +70,9 @@ impl Texts {
 
     /// What is scored.
     pub fn translated(&self) -> Vec<Translated<'_>> {
-        let references = |place: usize| self.references.iter().map(|lines| lines[place].as_str()).collect();
+        // An empty reference is none, as for sacrebleu.
+        let of = |place: usize| self.references.iter().map(move |lines| lines[place].as_str());
+        let references = |place: usize| of(place).filter(|line| !line.is_empty()).collect();
         let texts = self.translations.iter().enumerate();
         texts.map(|(place, text)| Translated { text, references: references(place) }).collect()
     }
@@ -88,7 +90,7 @@ pub fn describe_empty(lines: &[usize]) -> Option<String> {
     let verb = if lines.len() == 1 { "is" } else { "are" };
     (!lines.is_empty()).then(|| {
         format!(
-            "warning: {} {verb} empty, and counted so: line {}{more}",
+            "warning: {} {verb} empty: line {}{more}",
             counted(lines.len(), "translation"),
             named.join(", ")
         )
@@ -168,7 +170,7 @@ mod tests {
         assert_eq!(empty_lines(&texts.translated()), [2]);
         assert_eq!(texts.translated()[1].references, ["", "b"]);
         let said = describe_empty(&[1, 2, 3, 4, 5, 6]).unwrap();
-        assert_eq!(said, "warning: 6 translations are empty, and counted so: line 1, 2, 3, 4, 5, ..");
+        assert_eq!(said, "warning: 6 translations are empty: line 1, 2, 3, 4, 5, ..");
         assert_eq!(describe_empty(&[]), None);
     }
 }
