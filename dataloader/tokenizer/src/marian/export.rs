@@ -38,7 +38,10 @@ impl Tokenizer {
             Model::SentencePiece(pieces) if pieces.xlnet().is_none() => symbols.of_pieces(pieces),
             Model::Words(words) => symbols.of_fast(word_json(words, symbols.template(self)))?,
             Model::Characters(characters) => {
-                symbols.of_fast(character_json(characters, symbols.template(self)))?
+                let mut json = character_json(characters, symbols.template(self));
+                // Without a decoder the package writes blanks between tokens.
+                json["decoder"] = json!({ "type": "Fuse" });
+                symbols.of_fast(json)?
             }
             Model::HuggingFace(model) => {
                 let json = model.with_post_processor(symbols.template(self));

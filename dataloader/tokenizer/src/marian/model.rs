@@ -168,7 +168,7 @@ impl Marian {
         }
         let before = text.len() - rest.len();
         let side = self.side(Of::Source);
-        side.pieces.each_surface_with_span(rest, &mut |piece, surface, span| {
+        side.pieces.each_surface_with_span(rest, |piece, surface, span| {
             ids.push(self.id_of(side, piece, surface));
             spans.push(before + span.start..before + span.end);
         });

@@ -44,7 +44,7 @@ impl SentencePiece {
     }
 
     /// The same, with the bytes of the text that it comes from.
-    pub(crate) fn each_surface_with_span(&self, text: &str, each: &mut dyn FnMut(u32, &[u8], Range<usize>)) {
+    pub(crate) fn each_surface_with_span(&self, text: &str, mut each: impl FnMut(u32, &[u8], Range<usize>)) {
         let mut origins = Origins::default();
         let normalized = self.normalizer.normalize_traced(text, &mut origins);
         self.for_each_token(&normalized, &mut |id, place| {

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use segue_data_error::DataError;
-use segue_tokenizer::{Tokenizer, TokenizerKind};
+use segue_tokenizer::{Counts, Tokenizer, TokenizerKind, TrainOptions, count_text, train_on_text};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -191,4 +191,33 @@ fn a_sentencepiece_model_is_written_for_both_sides() {
 fn a_tokenizer_that_the_package_cannot_read_for_a_translation_is_refused_by_name() {
     let why = Tokenizer::bytes().for_translation(256, 512).unwrap_err();
     assert!(why.contains("no token that ends a text"), "{why}");
+    let dir = tempfile::tempdir().unwrap();
+    let paths = [("codes", "#version: 0.2\na b</w>\n"), ("dict", "ab 2\n")].map(|(name, content)| {
+        fs::write(dir.path().join(name), content).unwrap();
+        dir.path().join(name)
+    });
+    let tokenizer = Tokenizer::import_subword_nmt(&paths[0], &paths[1], false).unwrap();
+    let why = tokenizer.for_translation(1, 512).unwrap_err();
+    assert!(why.starts_with("a tokenizer of the subword-nmt kind has no form"), "{why}");
+}
+
+/// What `AutoTokenizer` has to find: the end behind a text, padding, and characters that are put together as they are.
+#[test]
+fn other_kinds_are_written_as_a_tokenizer_json() {
+    let mut counts = Counts::default();
+    let options = TrainOptions::new(TokenizerKind::Char);
+    count_text("ab ba", &options, &mut counts);
+    let tokenizer =
+        train_on_text(counts, &options, &rayon::ThreadPoolBuilder::new().build().unwrap()).unwrap();
+    let (dir, size) = (tempfile::tempdir().unwrap(), tokenizer.vocab_size() as u32);
+    tokenizer.for_translation(size, 512).unwrap().save(dir.path()).unwrap();
+    let read =
+        |name: &str| -> Value { serde_json::from_slice(&fs::read(dir.path().join(name)).unwrap()).unwrap() };
+    let json = read("tokenizer.json");
+    assert_eq!(json["decoder"], json!({ "type": "Fuse" }));
+    assert_eq!(json["post_processor"]["single"][1]["SpecialToken"]["id"], "<eos>");
+    let padding = &json["added_tokens"][0];
+    assert_eq!((&padding["content"], &padding["id"]), (&json!("<pad>"), &json!(size)));
+    let config = read("tokenizer_config.json");
+    assert_eq!((&config["eos_token"], &config["pad_token"]), (&json!("<eos>"), &json!("<pad>")));
 }
