@@ -8,9 +8,10 @@ use segue_tests::{ROOT, Workplace, alone, fail, mpirun, peer_python, peers_each,
 use serde_json::{Value, json};
 use tch::Kind;
 
-/// References, of which one file has none for the second sentence, and translations of most of them.
+/// References, and translations of most of them.
 const REFERENCE: &str = "The rich-text editor costs 3.5 %.\nHe reads the paper every day.\nA dog runs.\nTwo men talk, don't they?\n";
-const OTHER: &str = "A rich-text editor is 3.5 %.\n\nThe dog is running.\nTwo men are talking.\n";
+const OTHER: &str =
+    "A rich-text editor is 3.5 %.\nHe reads it daily.\nThe dog is running.\nTwo men are talking.\n";
 const TRANSLATION: &str =
     "the rich-text editor cost 3.5 %.\nHe reads the paper today.\nA dog runs.\nTwo men talk about it.\n";
 

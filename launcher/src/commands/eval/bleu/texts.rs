@@ -70,9 +70,7 @@ impl Texts {
 
     /// What is scored.
     pub fn translated(&self) -> Vec<Translated<'_>> {
-        // An empty reference is none, as for sacrebleu.
-        let of = |place: usize| self.references.iter().map(move |lines| lines[place].as_str());
-        let references = |place: usize| of(place).filter(|line| !line.is_empty()).collect();
+        let references = |place: usize| self.references.iter().map(|lines| lines[place].as_str()).collect();
         let texts = self.translations.iter().enumerate();
         texts.map(|(place, text)| Translated { text, references: references(place) }).collect()
     }

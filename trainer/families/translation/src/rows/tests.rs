@@ -14,6 +14,9 @@ fn sources() -> Vec<Vec<i64>> {
     sources.iter().map(|source| source.to_vec()).collect()
 }
 
+/// How far two ways to compute in single precision may be apart, that of weights this large.
+const LIMIT: f64 = 1e-4;
+
 /// Beside the model over tensors: states of one sentence, and what is written after them, rows kept in another order.
 /// Rows S20, S23.
 #[test]
@@ -26,16 +29,17 @@ fn rows_are_what_tensors_are() {
         let ids = Tensor::from_slice(&source[0]).unsqueeze(0);
         let states = Tensor::from_slice(&rows.encode(&source)).view([1, 7, -1]);
         let far = |a: Tensor, b: Tensor| (a - b).abs().max().double_value(&[]);
-        assert!(far(states, tensors.encode(&ids, None, None)) < 1e-5, "{norm:?}");
+        assert!(far(states, tensors.encode(&ids, None, None)) < LIMIT, "{norm:?}");
 
         let mut ours = RowTranslating::new(&rows, &source, 3);
         let mut theirs = Translating::new(&tensors, &ids, &[7], 3);
         for last in [[22i64, 22, 22], [4, 9, 1], [3, 3, 8], [0, 2, 1]] {
             let last = Tensor::from_slice(&last);
-            assert!(far(ours.step(&last), theirs.step(&last)) < 1e-5, "{norm:?}");
+            let error = far(ours.step(&last), theirs.step(&last));
+            assert!(error < LIMIT, "{norm:?}: {error}");
             let attention = |decoder: &dyn Decoder| decoder.attention().unwrap();
             let (own, other) = (attention(&ours), attention(&theirs));
-            assert!(own.lengths == other.lengths && far(own.weights, other.weights.i((.., ..7))) < 1e-5);
+            assert!(own.lengths == other.lengths && far(own.weights, other.weights.i((.., ..7))) < LIMIT);
             let order = Tensor::from_slice(&[2i64, 0, 2]);
             ours.keep(&order);
             theirs.keep(&order);
