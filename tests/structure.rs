@@ -379,6 +379,7 @@ const NAMES_THE_PROCESSOR: &[(&str, usize, &str)] = &[
         1,
         "a table that a folder of Hugging Face's has beside the weights",
     ),
+    ("families/translation/src/rows/translating.rs", 2, "rows are computed on the processor alone"),
     (
         "families/xlnet/src/model.rs",
         1,
@@ -421,6 +422,7 @@ const READS_VALUES: &[(&str, usize, &str)] = &[
     ("layers/src/attention/fused/mod.rs", 1, "attention in tiles, which are the processor's"),
     ("layers/src/cross_entropy.rs", 1, "targets of the processor's loops"),
     ("layers/src/ids.rs", 1, "ids in the host's memory, but where a text is written or documents are ranked"),
+    ("layers/src/rows.rs", 1, "weights are laid out once, for the processor"),
 ];
 
 /// Ways to read values of a tensor.

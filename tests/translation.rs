@@ -156,17 +156,12 @@ fn a_sentence_is_translated_alike_alone_and_beside_others() {
     drop(stdin);
     assert_eq!(child.wait().unwrap().code(), Some(65));
 
-    let jobs: [(&str, &dyn Fn(&[&str]) -> Command); 5] = [
-        ("file", &|asked| alone(asked)),
-        ("threads", &|asked| alone(&[asked, &["--threads", "2"]].concat())),
-        ("ranks-1", &|asked| mpirun(1, asked)),
-        ("ranks-2", &|asked| mpirun(2, asked)),
-        ("ranks-4", &|asked| mpirun(4, asked)),
-    ];
-    for (name, job) in jobs {
-        let output = place.text(name);
-        let files = ["--input", &input, "--output", &output];
-        let ended = job(&[&asked[..], &files].concat()).output().unwrap();
+    for (ranks, threads) in [(0, "1"), (0, "2"), (1, "1"), (2, "1"), (4, "1")] {
+        let name = format!("ranks-{ranks}-threads-{threads}");
+        let output = place.text(&name);
+        let files = ["--threads", threads, "--input", &input, "--output", &output];
+        let job = [&asked[..], &files].concat();
+        let ended = if ranks == 0 { alone(&job) } else { mpirun(ranks, &job) }.output().unwrap();
         assert_eq!(ended.status.code(), Some(65), "{name}: {}", segue_tests::stderr(&ended));
         assert!(fs::read_to_string(&output).unwrap() == one_by_one, "{name}");
     }
