@@ -118,11 +118,7 @@ impl Job<'_> {
         let bytes = |answer: Answer| serde_json::to_vec(&answer);
         let own: Vec<Vec<u8>> = answers.map(bytes).collect::<Result<_, _>>().map_err(not_read)?;
         let all = share.collect(&own)?;
-        Ok(all
-            .iter()
-            .map(|bytes| serde_json::from_slice(bytes))
-            .collect::<Result<_, _>>()
-            .map_err(not_read)?)
+        all.iter().map(|bytes| serde_json::from_slice(bytes)).collect::<Result<_, _>>().map_err(not_read)
     }
 
     /// Writes what came of a line; a line that cannot be translated is reported.

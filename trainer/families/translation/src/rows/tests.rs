@@ -47,9 +47,11 @@ fn rows_are_what_tensors_are() {
     }
 }
 
-fn bits(found: &[Hypothesis]) -> Vec<(Vec<i64>, u64, u64, Vec<Vec<f32>>)> {
+/// Bits of hypotheses as text, attention among them.
+fn bits(found: &[Hypothesis]) -> String {
     let bits = |found: &Hypothesis| {
-        (found.tokens.clone(), found.log_prob.to_bits(), found.score.to_bits(), found.alignments.clone())
+        let numbers = [found.log_prob.to_bits(), found.score.to_bits()];
+        format!("{:?} {numbers:?} {:?}", found.tokens, found.alignments)
     };
     found.iter().map(bits).collect()
 }
