@@ -31,7 +31,7 @@ fn score(place: &Workplace, more: &[&str]) -> Value {
     succeed(alone(&[&command[..], more].concat()))
 }
 
-/// A measure by options of the command, and as sacrebleu is told it.
+/// Options of the command, and the same metric and settings for sacrebleu.
 fn cases() -> Vec<(Vec<&'static str>, Value)> {
     let bleu = |settings: Value| json!({ "metric": "BLEU", "settings": settings });
     vec![

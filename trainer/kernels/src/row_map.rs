@@ -250,27 +250,4 @@ mod tests {
             }
         }
     }
-
-    /// Speed of the map, in sums of products a second: run with `--ignored --nocapture`.
-    #[test]
-    #[ignore = "times something"]
-    fn speed() {
-        for [rows, outputs, inputs] in [
-            [160, 1024, 256],
-            [160, 256, 1024],
-            [160, 8000, 256],
-            [80, 512, 512],
-            [5, 8000, 256],
-            [1, 1024, 256],
-        ] {
-            let (x, weight) = (wave(rows * inputs, 0.7), wave(outputs * inputs, 1.3));
-            let map = RowMap::new(&weight, [outputs, inputs], None);
-            let mut y = vec![0.0; rows * outputs];
-            let times = 2_000_000_000 / (rows * outputs * inputs);
-            let start = std::time::Instant::now();
-            (0..times).for_each(|_| map.apply(&x, &mut y));
-            let rate = (times * rows * outputs * inputs) as f64 / start.elapsed().as_secs_f64();
-            println!("{rows} x {inputs} to {outputs}: {:.1} G/s", rate / 1e9);
-        }
-    }
 }

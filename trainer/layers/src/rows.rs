@@ -21,8 +21,8 @@ pub fn values_of(tensor: &Tensor) -> Option<Vec<f32>> {
     })
 }
 
-/// The linear maps of parameters `NAME.weight`, `[out, in]`, and `NAME.bias`, `[out]`, where there is one, as one map that gives what each of `names` gives, one
-/// after the other. `None` where they are not in f32 on the CPU.
+/// One map that gives the outputs of several linear maps, one after the other, of parameters `NAME.weight`, `[out, in]`, and an optional `NAME.bias`, `[out]`.
+/// `None` if they are not in f32 on the CPU.
 pub fn row_map(parameters: &Parameters, names: &[String]) -> Option<RowMap> {
     let (mut weights, mut biases, mut inputs) = (Vec::new(), Vec::new(), 0);
     for name in names {

@@ -1,4 +1,4 @@
-//! What Hugging Face's package calls the parts of the model, and what it has to be told.
+//! Names of parameters and configuration keys of Hugging Face's `MarianMTModel`.
 
 use segue_configs::ModelConfig;
 use segue_decode::BeamSettings;

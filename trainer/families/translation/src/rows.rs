@@ -193,7 +193,7 @@ impl RowTransformer {
         });
     }
 
-    /// The norm after all layers, where there is one.
+    /// Applies the last norm of this half, which models with norms before sublayers have.
     fn end(&self, states: &mut [f32], side: Side) {
         if let Some(norms) = &self.last_norms {
             norms[side as usize].apply(states);
