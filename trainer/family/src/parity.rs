@@ -108,6 +108,50 @@ impl Cases {
         Ok(tensor)
     }
 
+    /// The same of whole numbers below `words`, such as ids of tokens: one at least.
+    pub fn need_ids(&mut self, name: &str, axes: usize, words: usize) -> Result<Tensor, TrainError> {
+        let ids = self.need(name, Kind::Int64, axes)?;
+        self.check_ids(name, &ids, words)?;
+        Ok(ids)
+    }
+
+    /// Refuses `ids`, which the file calls `name`, where there is none, or one that is not below `words`.
+    pub fn check_ids(&self, name: &str, ids: &Tensor, words: usize) -> Result<(), TrainError> {
+        if ids.numel() == 0 {
+            return Err(self.damaged(format!("`{name}` holds no token")));
+        }
+        let (least, most) = (ids.min().int64_value(&[]), ids.max().int64_value(&[]));
+        if least < 0 || most >= words as i64 {
+            let last = words.saturating_sub(1);
+            return Err(self.damaged(format!("`{name}` holds {least} to {most}, and 0 to {last} can be")));
+        }
+        Ok(())
+    }
+
+    /// Takes `segmentN.input_ids` out, `[lanes, segment]`, which carries on what `lanes` lanes have read, if any did. There is none behind the last one.
+    pub fn segment_ids(
+        &mut self,
+        segment: usize,
+        lanes: Option<i64>,
+        words: usize,
+    ) -> Result<Option<Tensor>, TrainError> {
+        let name = format!("segment{segment}.input_ids");
+        if !self.tensors.contains_key(&name) {
+            return Ok(None);
+        }
+        let ids = self.need_ids(&name, 2, words)?;
+        let (found, length) = ids.size2()?;
+        if length < 2 {
+            return Err(self.damaged(format!("`{name}` has {length} token a lane: there is none to predict")));
+        }
+        match lanes.filter(|lanes| *lanes != found) {
+            Some(lanes) => {
+                Err(self.damaged(format!("`{name}` has {found} lanes, and the segment before {lanes}")))
+            }
+            None => Ok(Some(ids)),
+        }
+    }
+
     /// Compares what was `found`, named without `prefix`, with what the file holds of it.
     pub fn compare(&mut self, prefix: &str, name: &str, limit: f64, found: Vec<(String, Tensor)>) {
         let mut group =
@@ -139,4 +183,43 @@ pub fn gradients(parameters: &Parameters) -> Vec<(String, Tensor)> {
             (format!("grad.{}", spec.name), grad)
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cases(tensors: &[(&str, Tensor)]) -> Cases {
+        let tensors = tensors.iter().map(|(name, tensor)| (name.to_string(), tensor.shallow_clone()));
+        Cases { tensors: tensors.collect(), path: "cases.safetensors".into(), groups: Vec::new() }
+    }
+
+    #[test]
+    fn ids_that_no_model_reads_are_refused() {
+        let row = |ids: &[i64]| Tensor::from_slice(ids).unsqueeze(0);
+        let refused = |ids: Tensor| {
+            let mut cases = cases(&[("ids", ids)]);
+            cases.need_ids("ids", 2, 5).unwrap_err().to_string()
+        };
+        assert!(refused(row(&[0, 5])).contains("`ids` holds 0 to 5, and 0 to 4 can be"));
+        assert!(refused(row(&[-1, 2])).contains("holds -1 to 2"));
+        assert!(refused(row(&[])).contains("`ids` holds no token"));
+        assert!(refused(Tensor::from_slice(&[1i64])).contains("with 2 axes"));
+        assert!(cases(&[("ids", row(&[0, 4]))]).need_ids("ids", 2, 5).is_ok());
+    }
+
+    #[test]
+    fn segments_carry_on_the_lanes_before() {
+        let ids = Tensor::zeros([2, 3], (Kind::Int64, Device::Cpu));
+        let mut given = cases(&[
+            ("segment0.input_ids", ids),
+            ("segment1.input_ids", Tensor::from_slice(&[1i64, 2]).view([2, 1])),
+        ]);
+        assert_eq!(given.segment_ids(0, None, 3).unwrap().unwrap().size(), [2, 3]);
+        assert!(given.segment_ids(1, Some(2), 3).unwrap_err().to_string().contains("none to predict"));
+        assert!(given.segment_ids(2, Some(2), 3).unwrap().is_none());
+        let ids = Tensor::zeros([2, 3], (Kind::Int64, Device::Cpu));
+        let why = cases(&[("segment1.input_ids", ids)]).segment_ids(1, Some(4), 3).unwrap_err().to_string();
+        assert!(why.contains("`segment1.input_ids` has 2 lanes, and the segment before 4"), "{why}");
+    }
 }

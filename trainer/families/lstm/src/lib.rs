@@ -53,7 +53,7 @@ struct Recurrent;
 fn compare(model: Trained, cases: &mut Cases) -> Result<(), TrainError> {
     let folder = ModelFolder::of(model)?;
     let model = LanguageModel::from_parameters(own(&folder.config), folder.parameters()?);
-    segue_language::parity_of_segments(&model, cases)
+    segue_language::parity_of_segments(&model, folder.config.vocab_size(), cases)
 }
 
 impl TextModel for Recurrent {

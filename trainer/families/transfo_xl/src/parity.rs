@@ -9,13 +9,14 @@ use super::load_language_model;
 /// Cases are `segment0`, `segment1`, .. with memory carried from one to the next.
 pub fn run(folder: &ModelFolder, cases: &mut Cases) -> Result<(), TrainError> {
     let model = load_language_model(folder)?;
-    let mut memory: Option<Memory> = None;
+    let (mut memory, mut carried_lanes): (Option<Memory>, _) = (None, None);
     for segment in 0.. {
         let prefix = format!("segment{segment}.");
-        let Some(ids) = cases.take(&format!("{prefix}input_ids")) else { break };
-        let before = memory.take().unwrap_or_else(|| model.memory_start(ids.size()[0]));
+        let Some(ids) = cases.segment_ids(segment, carried_lanes, folder.config.vocab_size())? else { break };
+        let (lanes, length) = ids.size2()?;
+        carried_lanes = Some(lanes);
+        let before = memory.take().unwrap_or_else(|| model.memory_start(lanes));
         let out = model.model.forward(&ids, &before, None);
-        let length = ids.size()[1];
         // The package predicts token t + 1 of the segment from token t: one target fewer than tokens.
         let losses = model.model.nll(&out.hidden.narrow(1, 0, length - 1), &ids.narrow(1, 1, length - 1));
         let loss = losses.mean(None::<Kind>);

@@ -23,9 +23,7 @@ pub fn run(trained: Trained, cases: &mut Cases) -> Result<(), TrainError> {
     let parameters = Parameters::from_tensors(specs(config), weights, Kind::Float).to(device);
     let model = Transformer::new(config, &parameters);
     let prefix = "pairs.";
-    let source = cases.need("pairs.input_ids", Kind::Int64, 2)?;
-    let labels = cases.need("pairs.labels", Kind::Int64, 2)?;
-    let lengths: Vec<i64> = Vec::try_from(&cases.need("pairs.lengths", Kind::Int64, 1)?)?;
+    let Pairs { source, lengths, labels } = Pairs::take(cases, config.vocab_size)?;
     let mask = padding_mask(&lengths, source.size()[1], device);
     let states = model.encode(&source, mask.as_ref(), None);
     let places = places_of(&lengths, source.size()[1]).to_device(device);
@@ -44,6 +42,40 @@ pub fn run(trained: Trained, cases: &mut Cases) -> Result<(), TrainError> {
     cases.compare(prefix, "loss", FORWARD_LIMIT, vec![("loss".into(), loss.detach())]);
     cases.compare(prefix, "gradients", GRADIENT_LIMIT, gradients(&parameters));
     Ok(())
+}
+
+/// What the case reads.
+struct Pairs {
+    /// `[pairs, source]`
+    source: Tensor,
+    /// Tokens of each source.
+    lengths: Vec<i64>,
+    /// `[pairs, target]`, [`IGNORED`] where they are padded.
+    labels: Tensor,
+}
+
+impl Pairs {
+    fn take(cases: &mut Cases, words: usize) -> Result<Self, TrainError> {
+        let source = cases.need_ids("pairs.input_ids", 2, words)?;
+        let labels = cases.need("pairs.labels", Kind::Int64, 2)?;
+        cases.check_ids("pairs.labels", &labels.masked_select(&labels.not_equal(IGNORED)), words)?;
+        let lengths: Vec<i64> = Vec::try_from(&cases.need("pairs.lengths", Kind::Int64, 1)?)?;
+        let (pairs, longest) = source.size2()?;
+        if labels.size()[0] != pairs || lengths.len() as i64 != pairs {
+            let what = format!(
+                "`pairs.labels` are of {} pairs, `pairs.lengths` of {}, `pairs.input_ids` of {pairs}",
+                labels.size()[0],
+                lengths.len()
+            );
+            return Err(cases.damaged(what));
+        }
+        match lengths.iter().find(|length| !(1..=longest).contains(*length)) {
+            Some(length) => {
+                Err(cases.damaged(format!("`pairs.lengths` holds {length}: not one of 1 to {longest}")))
+            }
+            None => Ok(Self { source, lengths, labels }),
+        }
+    }
 }
 
 /// Places in `[rows · length]` that are no padding of rows with these `lengths`.

@@ -61,7 +61,7 @@ fn encode(model: &Xlnet, parameters: &Parameters, cases: &mut Cases) -> Result<(
 /// A first segment that only leaves its memory, and a second one whose targets are predicted.
 fn permutation(model: &mut Xlnet, parameters: &Parameters, cases: &mut Cases) -> Result<(), TrainError> {
     let prefix = "plm.";
-    let first = cases.need("plm.first_ids", Kind::Int64, 2)?;
+    let first = cases.need_ids("plm.first_ids", 2, model.config().vocab_size)?;
     let first_segments = cases.take("plm.first_token_type_ids");
     let batch = first.size()[0];
     let sequence = Sequence { segments: first_segments.as_ref(), ..Sequence::new(&first) };
@@ -73,7 +73,7 @@ fn permutation(model: &mut Xlnet, parameters: &Parameters, cases: &mut Cases) ->
     let input = Input::take(model.config(), cases, prefix, 2)?;
     // One-hot rows; a row of zeros would predict nothing.
     let targets = cases.need("plm.target_mapping", Kind::Float, 3)?.argmax(-1, false);
-    let labels = cases.need("plm.labels", Kind::Int64, 2)?;
+    let labels = cases.need_ids("plm.labels", 2, model.config().vocab_size)?;
     let sequence = Sequence { targets: Some(&targets), content: false, ..input.sequence() };
     let states = model.forward(sequence, &memory, None);
     let Some(predictions) = states.predictions else { unreachable!("there are targets") };

@@ -55,6 +55,9 @@ fn summary(
     let logits = if task == Task::Options { by_choice(&logits, options) } else { logits };
     let kind = if task == Task::Number { Kind::Float } else { Kind::Int64 };
     let labels = cases.need(&format!("{prefix}labels"), kind, 1)?;
+    if kind == Kind::Int64 {
+        cases.check_ids(&format!("{prefix}labels"), &labels, logits.size()[1] as usize)?;
+    }
     let losses = match task {
         Task::Number => squared_errors(&logits, &labels),
         Task::Classes | Task::Options => classification_losses(&logits, &labels),
@@ -74,8 +77,8 @@ fn span(model: &Xlnet, parameters: &Parameters, cases: &mut Cases) -> Result<(),
     let head = SpanHead::new(&config, &own);
     let input = Input::take(model.config(), cases, prefix, 2)?;
     let (batch, segment) = (input.ids.size()[0], input.ids.size()[1]);
-    let starts = cases.need("span.start_positions", Kind::Int64, 1)?;
-    let ends = cases.need("span.end_positions", Kind::Int64, 1)?;
+    let starts = cases.need_ids("span.start_positions", 1, segment as usize)?;
+    let ends = cases.need_ids("span.end_positions", 1, segment as usize)?;
     // Where nobody says otherwise, the last position is <cls>.
     let last = || Tensor::full([batch], segment - 1, (Kind::Int64, input.ids.device()));
     let given = cases.take("span.cls_index");

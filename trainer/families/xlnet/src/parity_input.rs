@@ -3,7 +3,7 @@
 use segue_family::parity::Cases;
 use segue_kernels::TrainError;
 use segue_layers::Memory;
-use tch::{Kind, Tensor};
+use tch::Tensor;
 
 use super::XlnetConfig;
 use super::model::Xlnet;
@@ -28,7 +28,7 @@ impl Input {
         prefix: &str,
         axes: usize,
     ) -> Result<Self, TrainError> {
-        let ids = cases.need(&format!("{prefix}input_ids"), Kind::Int64, axes)?;
+        let ids = cases.need_ids(&format!("{prefix}input_ids"), axes, config.vocab_size)?;
         // Several sequences of one example are rows of their own.
         let rows = |t: Tensor| t.reshape([-1, *t.size().last().unwrap_or(&0)]);
         let ids = rows(ids);
