@@ -133,6 +133,9 @@ fn a_folder_of_the_package_translates_as_the_package_does() {
     let new: Vec<String> =
         translations(&place.text("new"), &input, "ranked").into_iter().map(|(text, _)| text).collect();
     assert_eq!(new, found);
+    let search = fs::read(place.path("new").join("generation_config.json")).unwrap();
+    let search: Value = serde_json::from_slice(&search).unwrap();
+    assert_eq!((&search["num_beams"], &search["max_length"]), (&json!(6), &json!(77)));
     for name in ["model.safetensors", "vocab.json", "source.spm", "target.spm", "tokenizer_config.json"] {
         let read = |folder: &str| fs::read(place.path(folder).join(name)).unwrap();
         assert!(read("new") == read("ours"), "{name}");

@@ -8,7 +8,7 @@
     $python tests/peers/marian_folders.py translate FOLDER TEXT
 
 `pieces` trains the SentencePiece model MODEL, `make` the two of a model on texts of both sides, with a vocabulary that lacks some of their pieces, and the model, from random
-weights a few steps on these texts; `old` writes that as folders of 2020 had it: a pickle, with copies of the table and the vectors of positions. `translate` prints the name of the
+weights a few steps on these texts; `old` writes that as folders of 2020 had it: a pickle, with copies of the table and the vectors of positions, and settings of a search in config.json. `translate` prints the name of the
 tokenizer's class and the best translation of each line by four beams: its text, its score, and whether it is as long as it may be.
 """
 
@@ -109,6 +109,10 @@ def old(folder, target):
     assert {"lm_head.weight", "model.encoder.embed_positions.weight"} <= weights.keys()
     torch.save(weights, Path(target) / "pytorch_model.bin")
     (Path(target) / "model.safetensors").unlink()
+    # Settings of a search were kept in config.json.
+    (Path(target) / "generation_config.json").unlink(missing_ok=True)
+    config = Path(target) / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"num_beams": 6, "max_length": 77}))
 
 
 def translate(folder, text):

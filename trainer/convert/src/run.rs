@@ -188,7 +188,7 @@ pub fn convert(
     match options.target {
         Target::HuggingFace => write::publish(target, |folder| {
             let weights = Weights { model: applied.weights, heads: applied.heads, slots: applied.slots };
-            write::hugging_face(folder, &config, weights, &source.facts.head, tokenizer, &report)
+            write::hugging_face(folder, &config, weights, &source.facts, tokenizer, &report)
         })?,
         Target::TensorFlow => {
             let made = to_tensorflow(&config, applied, &source.facts.head, options, &mut report)?;

@@ -11,11 +11,12 @@ use segue_kernels::TrainError;
 use segue_language::{as_stored, hugging_face_config, names};
 use segue_publish::FreshFolder;
 use segue_tokenizer::Tokenizer;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use tch::Tensor;
 
 use super::optimizer::Slots;
 use super::report::Report;
+use super::sources::Facts;
 
 /// The account of a conversion, beside what it made.
 pub(super) const REPORT: &str = "conversion.json";
@@ -28,6 +29,32 @@ const STATE_DICT: &str = "model.pt";
 
 /// How Hugging Face's package searches for a text.
 const GENERATION: &str = "generation_config.json";
+
+/// Its settings, which older folders keep in `config.json`.
+const SEARCH_SETTINGS: [&str; 22] = [
+    "bad_words_ids",
+    "begin_suppress_tokens",
+    "diversity_penalty",
+    "do_sample",
+    "early_stopping",
+    "encoder_no_repeat_ngram_size",
+    "exponential_decay_length_penalty",
+    "forced_bos_token_id",
+    "forced_eos_token_id",
+    "length_penalty",
+    "max_length",
+    "min_length",
+    "no_repeat_ngram_size",
+    "num_beam_groups",
+    "num_beams",
+    "num_return_sequences",
+    "repetition_penalty",
+    "suppress_tokens",
+    "temperature",
+    "top_k",
+    "top_p",
+    "typical_p",
+];
 
 /// What goes into a model folder.
 pub(super) struct Weights {
@@ -80,12 +107,12 @@ pub(super) fn publish(
     publish_with_manifest(FreshFolder::create(target)?, fill)
 }
 
-/// A model folder in Hugging Face's layout. `head`: what its `config.json` says of a head.
+/// A model folder in Hugging Face's layout, of a source with these facts.
 pub(super) fn hugging_face(
     folder: &Path,
     config: &ModelConfig,
     weights: Weights,
-    head: &Map<String, Value>,
+    facts: &Facts,
     tokenizer: TokenizerFiles<'_>,
     report: &Report,
 ) -> Result<(), TrainError> {
@@ -100,14 +127,19 @@ pub(super) fn hugging_face(
     }
     let mut json = hugging_face_config(config);
     if let Some(fields) = json.as_object_mut() {
-        fields.extend(head.clone());
+        fields.extend(facts.head.clone());
     }
     write_json(&folder.join("config.json"), &json)?;
-    if let Some(generation) = names(config).and_then(|names| names.generation(config)) {
+    if let Some(mut generation) = names(config).and_then(|names| names.generation(config)) {
         let (own, copy) = (report.source.with_file_name(GENERATION), folder.join(GENERATION));
         match own.is_file() {
             true => _ = fs::copy(own, &copy).map_err(|source| TrainError::Write { path: copy, source })?,
-            false => write_json(&copy, &generation)?,
+            false => {
+                let kept = SEARCH_SETTINGS.iter().filter_map(|key| Some((*key, facts.config.get(*key)?)));
+                kept.filter(|(_, value)| !value.is_null())
+                    .for_each(|(key, value)| generation[key] = value.clone());
+                write_json(&copy, &generation)?
+            }
         }
     }
     finish(folder, tokenizer, report)

@@ -14,6 +14,7 @@ mod tensorflow;
 mod tensorflow_xlnet;
 mod tensors;
 
+pub(super) use facts::Facts;
 pub use recurrent::RecurrentLayout;
 pub(super) use recurrent::{Cell, Matrices, Table};
 pub use search::only_file;
