@@ -4,6 +4,7 @@ pub mod activation;
 mod adaptive_softmax;
 pub mod adversarial;
 pub mod attention;
+pub mod batch_norm;
 mod cosine;
 pub mod cross_entropy;
 mod heads;
@@ -15,6 +16,7 @@ pub mod recompute;
 pub mod recurrent;
 mod residual;
 pub mod rows;
+pub mod weight_norm;
 mod words;
 
 use segue_kernels::cards::Source;
