@@ -40,7 +40,8 @@ impl<L: Learner> Engine<'_, L> {
     pub fn prepare(&mut self, round: u64, batch: &L::Batch) -> Result<(), TrainError> {
         let mut rows = Vec::new();
         for (i, number) in self.layout.micro_steps.clone().enumerate() {
-            let seed = derive(self.config.train.seed, Purpose::Preparation, &[round, number as u64]);
+            // The same noise in all rounds: what a round finds below its layer is what the round before has set.
+            let seed = derive(self.config.train.seed, Purpose::Preparation, &[number as u64]);
             let seen = tch::no_grad(|| self.learner.look(round, batch, i, &Noise::new(seed)));
             let statistics = read_at_once(&seen.statistics)?.into_iter().flatten();
             rows.push([seen.weight].into_iter().chain(statistics).collect());
