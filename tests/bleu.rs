@@ -128,6 +128,9 @@ fn a_text_is_scored_with_its_sentences_and_what_cannot_be_is_refused() {
     refused("none", "out", &[], 66, &["none"]);
     refused("ref", "out", &["--smooth-value", "1"], 64, &["--smooth"]);
     refused("ref", "out", &["--smooth", "exp", "--smooth-value", "1"], 64, &["floor and add-k"]);
+    refused("ref", "out", &["--measure", "chrf", "--tokenize", "intl"], 64, &["--tokenize is of BLEU"]);
+    refused("ref", "out", &["--measure", "ter", "--lower-case"], 64, &["--lower-case is of BLEU and chrF"]);
+    refused("ref", "out", &["--threads", "2"], 64, &["--threads", "cannot be used with"]);
     refused("ref", "out", &["--beams", "2"], 64, &["--beams", "cannot be used with"]);
     refused("ref", "out", &["eval.beams=2"], 64, &["cannot be used with"]);
     let gap = place.text("gap");

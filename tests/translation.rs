@@ -156,15 +156,25 @@ fn a_sentence_is_translated_alike_alone_and_beside_others() {
     drop(stdin);
     assert_eq!(child.wait().unwrap().code(), Some(65));
 
-    for (ranks, threads) in [(0, "1"), (0, "2"), (1, "1"), (2, "1"), (4, "1")] {
-        let name = format!("ranks-{ranks}-threads-{threads}");
-        let output = place.text(&name);
-        let files = ["--threads", threads, "--input", &input, "--output", &output];
-        let job = [&asked[..], &files].concat();
+    let output = place.text("out");
+    let written = |asked: &[&str], ranks: usize, threads: &str| {
+        let files = ["--threads", threads, "--input", &input, "--output", &output, "--force"];
+        let job = [asked, &files].concat();
         let ended = if ranks == 0 { alone(&job) } else { mpirun(ranks, &job) }.output().unwrap();
-        assert_eq!(ended.status.code(), Some(65), "{name}: {}", segue_tests::stderr(&ended));
-        assert!(fs::read_to_string(&output).unwrap() == one_by_one, "{name}");
+        assert_eq!(ended.status.code(), Some(65), "{ranks} ranks: {}", segue_tests::stderr(&ended));
+        fs::read_to_string(&output).unwrap()
+    };
+    for (ranks, threads) in [(0, "1"), (0, "2"), (1, "1"), (2, "1"), (4, "1")] {
+        assert!(written(&asked, ranks, threads) == one_by_one, "{ranks} ranks, {threads} threads");
     }
+    // Drawn ones depend on the seed too.
+    let sample = ["translate", "--model", &model, "--sample", "--n-best", "2", "--scores"];
+    let drawn = written(&sample, 0, "2");
+    assert!(written(&sample, 2, "1") == drawn);
+    assert!(written(&[&sample[..], &["--seed", "2"]].concat(), 0, "2") != drawn);
+    fail(translate(&model, &["--sample"]), 64, &["--sample", "--beams"]);
+    fail(alone(&["translate", "--model", &model, "--seed", "2"]), 64, &["--sample"]);
+    fail(alone(&["translate", "--model", &model, "--sample", "--top-p", "0"]), 64, &["--top-p 0", "(0, 1]"]);
     fail(mpirun(2, &["translate", "--model", &model]), 64, &["--input", "without mpirun"]);
 }
 

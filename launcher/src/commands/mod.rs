@@ -30,6 +30,7 @@ pub mod report;
 pub mod runs;
 pub mod schema;
 pub mod score;
+mod spelled;
 pub mod sweep;
 pub mod tokenizer;
 pub mod translate;
@@ -56,27 +57,6 @@ use serde_json::{Value, json};
 
 use crate::failure::{BAD_CONFIG, Failure, IO_FAILED};
 use crate::output::Output;
-
-/// Devices to compute on.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum DeviceArg {
-    /// A card where one can be used, else the processor.
-    Auto,
-    /// The processor.
-    Cpu,
-    /// NVIDIA's card.
-    Cuda,
-}
-
-impl From<DeviceArg> for DeviceKind {
-    fn from(device: DeviceArg) -> Self {
-        match device {
-            DeviceArg::Auto => Self::Auto,
-            DeviceArg::Cpu => Self::Cpu,
-            DeviceArg::Cuda => Self::Cuda,
-        }
-    }
-}
 
 /// Precisions of products.
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -239,11 +219,10 @@ fn at_least_one(text: &str) -> Result<usize, String> {
 /// What a rank computes on where `device` is asked for; who gets a processor although there is a driver is told. Ranks on cards beside ranks on processors, which
 /// round differently, are refused. A collective call.
 fn device_of_rank(
-    device: impl Into<DeviceKind>,
+    device: DeviceKind,
     comm: &dyn Communicator,
     out: &Output,
 ) -> Result<Compute, Failure> {
-    let device = device.into();
     let place = place_among(&ranks_of_host(comm, &host_identity())?, comm.rank());
     let compute = Compute::choose(device, place)?;
     if let Some(why) = Compute::without_card(device) {
@@ -313,7 +292,7 @@ mod tests {
     #[test]
     fn ranks_that_are_asked_to_compute_on_the_processor_do() {
         let found = simulated::run(2, |comm| {
-            device_of_rank(DeviceArg::Cpu, comm, &Output::new(comm.rank())).unwrap()
+            device_of_rank(DeviceKind::Cpu, comm, &Output::new(comm.rank())).unwrap()
         });
         assert_eq!(found, [Compute::CPU; 2]);
     }

@@ -1,11 +1,13 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use segue_configs::DeviceKind;
 use segue_families::parity;
 use segue_kernels::Compute;
 use serde_json::{Value, json};
 
-use super::{DeviceArg, told_kernels};
+use super::spelled::spelled;
+use super::told_kernels;
 use crate::failure::{CHECK_FAILED, Failure};
 use crate::output::Output;
 
@@ -24,13 +26,13 @@ pub struct ParityArgs {
     #[arg(long)]
     cases: PathBuf,
     /// Where to compute.
-    #[arg(long, value_enum, default_value_t = DeviceArg::Cpu)]
-    device: DeviceArg,
+    #[arg(long, value_parser = spelled::<DeviceKind>(), default_value = "cpu")]
+    device: DeviceKind,
 }
 
 /// Prints the largest relative error of each group of tensors.
 pub fn run(args: ParityArgs, out: &Output) -> Result<Value, Failure> {
-    let compute = Compute::choose(args.device.into(), 0)?;
+    let compute = Compute::choose(args.device, 0)?;
     segue_kernels::libtorch::set_threads(1);
     let groups = parity(&args.model, &args.cases, compute)?;
     out.line(&format!("{:26} {:>8} {:>10} {:>8}", "group", "tensors", "error", "limit"));

@@ -5,16 +5,18 @@ mod text;
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use segue_cluster::signals::Interruption;
 use segue_collectives::Communicator;
-use segue_decode::{BeamSettings, Finish, LengthPenalty};
+use segue_configs::DeviceKind;
+use segue_decode::{BeamSettings, Decoding, Finish, LengthPenalty, Sampling};
 use segue_family::{Trained, Translates, Translation};
 use serde_json::{Value, json};
 
 use self::job::Job;
 use self::text::Text;
-use super::{DeviceArg, at_least_one, device_of_rank};
+use super::spelled::spelled;
+use super::{at_least_one, device_of_rank, positive};
 use crate::failure::{BAD_DATA, Failure, INTERRUPTED, USAGE};
 use crate::folder::Force;
 use crate::output::Output;
@@ -28,10 +30,11 @@ const MOST_BEAMS: usize = 1 << 10;
     A line of output for each line of input, in its order; an empty line stays one. A line that cannot be translated \
     is reported with its number, leaves an empty line, and the command ends with 65. A line that is typed is answered \
     at once; buffered lines are translated side by side, on all threads and ranks. A translation depends on its \
-    line alone.\n\n\
+    line alone, a drawn one on --seed too.\n\n\
     Examples:\n  \
     segue translate --model runs/de-en --input news.de.gz --output news.en\n  \
-    segue translate --model runs/de-en --beams 5 --n-best 3 --scores")]
+    segue translate --model runs/de-en --beams 5 --n-best 3 --scores\n  \
+    segue translate --model runs/en-de --sample --input mono.en --output mono.de")]
 pub struct TranslateArgs {
     /// Run folder (its best model, else its newest valid checkpoint), checkpoint, or model folder.
     #[arg(long)]
@@ -47,20 +50,22 @@ pub struct TranslateArgs {
     /// Number of beams; 1 for the most probable token each time.
     #[arg(long, default_value_t = 4, value_parser = beams)]
     beams: usize,
-    /// Exponent of the length penalty.
+    /// Exponent α of the length penalty.
     #[arg(long, default_value_t = 0.6)]
     length_penalty: f64,
-    /// Form of the length penalty: ((5 + L) / 6)^a, or L^a.
-    #[arg(long, value_enum, default_value_t = Form::Gnmt)]
-    length_form: Form,
+    /// What ln P of a translation is divided by.
+    #[arg(long, value_parser = spelled::<LengthPenalty>(), default_value = "gnmt")]
+    length_form: LengthPenalty,
     /// Weight of the coverage penalty.
     #[arg(long, default_value_t = 0.0)]
     coverage_penalty: f64,
-    /// When a search ends: the worst of all beams is as good as any can become, the best is, or as many have ended as there are beams.
-    #[arg(long, value_enum, default_value_t = End::Worst)]
-    finish: End,
-    /// Translations of each line, the best first, a line each behind the number of what they are of; at most as many as there are beams.
-    #[arg(long, default_value_t = 1, value_parser = at_least_one)]
+    /// When a search ends.
+    #[arg(long, value_parser = spelled::<Finish>(), default_value = "worst")]
+    finish: Finish,
+    #[command(flatten)]
+    sample: SampleArgs,
+    /// Translations of each line, the best first or as they were drawn, a line each behind the number of what they are of; of a search at most as many as there are beams.
+    #[arg(long, default_value_t = 1, value_parser = beams)]
     n_best: usize,
     /// Put the score and ln P before each translation, separated by tabs.
     #[arg(long)]
@@ -72,30 +77,48 @@ pub struct TranslateArgs {
     #[arg(long, default_value_t = 1, value_parser = at_least_one)]
     threads: usize,
     /// Where to compute.
-    #[arg(long, value_enum, default_value_t = DeviceArg::Cpu)]
-    device: DeviceArg,
+    #[arg(long, value_parser = spelled::<DeviceKind>(), default_value = "cpu")]
+    device: DeviceKind,
 }
 
-/// Forms of the length penalty.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub enum Form {
-    /// ((5 + L) / 6)^a.
-    Gnmt,
-    /// L^a.
-    Length,
+/// Translations that are drawn.
+#[derive(Args)]
+struct SampleArgs {
+    /// Draw each token by its probability instead of searching, for instance to translate back; equal lines have equal translations.
+    #[arg(long, conflicts_with_all = ["beams", "length_penalty", "length_form", "coverage_penalty", "finish", "alignments"])]
+    sample: bool,
+    /// Number of most probable tokens to draw from; 0 for all.
+    #[arg(long, default_value_t = 0, requires = "sample")]
+    top_k: usize,
+    /// Total probability of the most probable tokens to draw from, in (0, 1].
+    #[arg(long, default_value_t = 1.0, requires = "sample")]
+    top_p: f64,
+    /// Temperature of the distribution: below 1 sharper, above 1 flatter.
+    #[arg(long, default_value_t = 1.0, requires = "sample", value_parser = temperature)]
+    temperature: f64,
+    /// Seed of the draws.
+    #[arg(long, default_value_t = 1, requires = "sample")]
+    seed: u64,
 }
 
-/// Ends of a search.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub enum End {
-    /// As many have ended as there are beams, and none that goes on can become better than the worst of them.
-    Worst,
-    /// None that goes on can become better than the best that has ended.
-    Best,
-    /// As `worst`, but an end counts among as many most probable continuations as there are beams alone, as in Hugging Face's package.
-    Ranked,
-    /// As many have ended as there are beams.
-    First,
+impl SampleArgs {
+    /// How to draw `texts` translations of each line.
+    fn decoding(&self, texts: usize) -> Result<Decoding, Failure> {
+        if !(self.top_p > 0.0 && self.top_p <= 1.0) {
+            let why = format!("--top-p {} does not lie in (0, 1]", self.top_p);
+            return Err(Failure::new(USAGE, why));
+        }
+        let Self { top_k, top_p, temperature, seed, .. } = *self;
+        Ok(Decoding::Sample {
+            texts,
+            sampling: Sampling { top_k, top_p, temperature, seed, ..Sampling::ALL },
+        })
+    }
+}
+
+/// A temperature that draws.
+fn temperature(text: &str) -> Result<f64, String> {
+    positive(text).map_err(|why| format!("{why}: --beams 1 without --sample takes the most probable token"))
 }
 
 /// A number of beams.
@@ -107,7 +130,10 @@ pub fn beams(text: &str) -> Result<usize, String> {
 }
 
 impl TranslateArgs {
-    fn search(&self) -> Result<BeamSettings, Failure> {
+    fn decoding(&self) -> Result<Decoding, Failure> {
+        if self.sample.sample {
+            return self.sample.decoding(self.n_best);
+        }
         for (option, value) in
             [("--length-penalty", self.length_penalty), ("--coverage-penalty", self.coverage_penalty)]
         {
@@ -119,22 +145,14 @@ impl TranslateArgs {
             let why = format!("--n-best {} is more than --beams {}", self.n_best, self.beams);
             return Err(Failure::new(USAGE, format!("{why}\nhint: add --beams {}", self.n_best)));
         }
-        Ok(BeamSettings {
+        Ok(Decoding::Search(BeamSettings {
             beams: self.beams,
             alpha: self.length_penalty,
-            form: match self.length_form {
-                Form::Gnmt => LengthPenalty::Gnmt,
-                Form::Length => LengthPenalty::Length,
-            },
+            form: self.length_form,
             coverage: self.coverage_penalty,
-            finish: match self.finish {
-                End::Worst => Finish::Worst,
-                End::Best => Finish::Best,
-                End::Ranked => Finish::Ranked,
-                End::First => Finish::First,
-            },
+            finish: self.finish,
             alignments: self.alignments,
-        })
+        }))
     }
 
     /// The line of a translation of line `line`.
@@ -179,8 +197,8 @@ pub fn run(
     comm: &dyn Communicator,
     out: &Output,
 ) -> Result<Value, Failure> {
-    let search = args.search()?;
-    if search.form == LengthPenalty::Length && search.alpha == 0.0 {
+    let decoding = args.decoding()?;
+    if args.length_form == LengthPenalty::Length && args.length_penalty == 0.0 {
         out.line("warning: --length-form length has no effect with --length-penalty 0");
     }
     args.force.allow(args.output.as_deref(), "--output")?;
@@ -197,7 +215,7 @@ pub fn run(
     let interruption = Interruption::install()?;
     let threads = args.threads.saturating_mul(comm.world_size());
     let text = Text::open(&args.input, threads, translator.takes_many())?;
-    let job = Job { args, search, translator: translator.as_ref(), quiet, interruption, comm, out };
+    let job = Job { args, decoding, translator: translator.as_ref(), quiet, interruption, comm, out };
     let done = job.run(text)?;
     let code = match (done.stopped, done.failed.is_empty()) {
         (true, _) => INTERRUPTED,

@@ -19,7 +19,7 @@ use super::Decoder;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LengthPenalty {
-    /// ((5 + L) / 6)^α (Wu et al. 2016, eq. 14; Tensor2Tensor).
+    /// ((5 + L) / 6)^α of a text of L tokens (Wu et al. 2016, eq. 14; Tensor2Tensor).
     #[default]
     Gnmt,
     /// L^α, as in fairseq, where α is 1, and in Hugging Face's package.
@@ -30,15 +30,15 @@ pub enum LengthPenalty {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Finish {
-    /// K are finished, and the worst of them is no worse than any that is alive can become.
+    /// As many texts have ended as there are beams, and none that goes on can become better than the worst of them.
     #[default]
     Worst,
-    /// The best finished one is no worse than any that is alive can become, as in Tensor2Tensor.
+    /// None that goes on can become better than the best that has ended, as in Tensor2Tensor.
     Best,
-    /// As `worst`, but an end counts where it is among the K most probable continuations, and what is alive when one more token is the last
-    /// ends with that, whatever its probability: as in Hugging Face's package where `early_stopping` is "never" and `forced_eos_token_id` the end.
+    /// As `worst`, but an end counts where it is among as many most probable continuations as there are beams, and the last token that there may be
+    /// is an end, whatever its probability: as in Hugging Face's package where `early_stopping` is `never` and `forced_eos_token_id` the end.
     Ranked,
-    /// K are finished; an end counts where it is among the K most probable continuations, as in fairseq.
+    /// As many have ended as there are beams; an end counts where it is among as many most probable continuations, as in fairseq.
     First,
 }
 

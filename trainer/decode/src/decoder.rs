@@ -1,5 +1,21 @@
 use tch::{Device, Tensor};
 
+use super::{BeamSettings, Sampling};
+
+/// How texts are decoded.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Decoding {
+    /// The most probable ones that beam search finds.
+    Search(BeamSettings),
+    /// Drawn ones.
+    Sample {
+        /// Number of texts for each source, at least 1.
+        texts: usize,
+        /// How their tokens are drawn.
+        sampling: Sampling,
+    },
+}
+
 /// What rows attend to in their sources.
 pub struct Attention {
     /// `[rows, positions]`

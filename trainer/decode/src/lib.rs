@@ -6,6 +6,6 @@ mod sampling;
 mod texts;
 
 pub use beam::{BeamSettings, Finish, Hypothesis, LengthPenalty, Symbols, beam_search};
-pub use decoder::{Attention, Decoder};
+pub use decoder::{Attention, Decoder, Decoding};
 pub use sampling::Sampling;
-pub use texts::{Generator, Texts};
+pub use texts::{Drawn, Generator, Texts, draw_texts};

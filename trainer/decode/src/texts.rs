@@ -5,7 +5,18 @@ use segue_kernels::libtorch::stream::put;
 use segue_kernels::{TrainError, threads};
 use tch::{Kind, Tensor};
 
-use super::{Decoder, Sampling};
+use super::{Decoder, Hypothesis, Sampling, Symbols};
+
+/// A token that was drawn.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Drawn {
+    /// The number of its text.
+    pub text: usize,
+    /// The token.
+    pub token: i64,
+    /// ln P of it by the model, whatever the temperature and the tokens that could not be drawn.
+    pub log_prob: f64,
+}
 
 /// Texts in the making, a row of a decoder each: the last token of each, and how many were drawn. Without an end token they never end of
 /// themselves.
@@ -120,11 +131,11 @@ impl<'a> Texts<'a> {
 }
 
 impl Iterator for Texts<'_> {
-    /// Of each text that goes on: its number, and its next token.
-    type Item = Vec<(usize, i64)>;
+    /// The next token of each text that goes on.
+    type Item = Vec<Drawn>;
 
     /// Draws one token of each text. Ends where no text goes on.
-    fn next(&mut self) -> Option<Vec<(usize, i64)>> {
+    fn next(&mut self) -> Option<Vec<Drawn>> {
         let texts = self.last.len();
         if texts == 0 {
             return None;
@@ -137,7 +148,11 @@ impl Iterator for Texts<'_> {
         });
         self.last = chosen.into_iter().map(AtomicI64::into_inner).collect();
         self.drawn += 1;
-        let drawn = self.numbers.iter().copied().zip(self.last.iter().copied()).collect();
+        let drawn_of = |row: usize| {
+            let (text, token) = (self.numbers[row], self.last[row]);
+            Drawn { text, token, log_prob: log_probs[row * vocabulary + token as usize] }
+        };
+        let drawn = (0..texts).map(drawn_of).collect();
         self.leave();
         Some(drawn)
     }
@@ -178,8 +193,42 @@ impl Iterator for Generator<'_> {
 
     /// Draws one token; none once the text has ended.
     fn next(&mut self) -> Option<i64> {
-        self.0.next()?.pop().map(|(_, token)| token)
+        self.0.next()?.pop().map(|drawn| drawn.token)
     }
+}
+
+/// Draws texts, of which text k has at most `limits[k]` tokens, its end among them, as `samplings[k]` says. `decoder` has read all but the start and has a row
+/// for each text. The score of a text is its ln P.
+///
+/// A text depends on no other one, but for what `decoder` rounds otherwise where it has other rows.
+pub fn draw_texts<'a>(
+    decoder: Box<dyn Decoder + 'a>,
+    limits: &[usize],
+    symbols: Symbols,
+    samplings: &[Sampling],
+) -> Vec<Hypothesis> {
+    let fresh =
+        Hypothesis { tokens: Vec::new(), log_prob: 0.0, score: 0.0, ended: false, alignments: Vec::new() };
+    let mut found = vec![fresh; limits.len()];
+    let samplings =
+        samplings.iter().map(|sampling| Sampling { exclude: symbols.never, ..*sampling }).collect();
+    let start = [symbols.start];
+    let starts = vec![&start[..]; limits.len()];
+    let texts = Texts::reading(decoder, &starts, 1, samplings).ending_with(Some(symbols.end));
+    let longest = limits.iter().copied().max().unwrap_or(0);
+    for (step, tokens) in texts.take(longest).enumerate() {
+        // Texts are decoded side by side until the longest one may be: what is drawn beyond a text's own limit is no part of it.
+        for drawn in tokens.into_iter().filter(|drawn| step < limits[drawn.text]) {
+            let text = &mut found[drawn.text];
+            text.log_prob += drawn.log_prob;
+            text.score = text.log_prob;
+            match drawn.token == symbols.end {
+                true => text.ended = true,
+                false => text.tokens.push(drawn.token),
+            }
+        }
+    }
+    found
 }
 
 #[cfg(test)]
@@ -245,7 +294,7 @@ mod tests {
         for drawn in Texts::new(sums(4), &prompts, 8, vec![GREEDY; 4]).unwrap().ending_with(Some(0)).take(12)
         {
             side_by_side.push(drawn.len());
-            drawn.into_iter().for_each(|(text, token)| written[text].push(token));
+            drawn.into_iter().for_each(|drawn| written[drawn.text].push(drawn.token));
         }
         for (prompt, written) in prompts.iter().zip(&written) {
             let mut whole = expected(prompt, 12);
@@ -261,7 +310,8 @@ mod tests {
     #[test]
     fn nothing_is_drawn_once_all_have_ended() {
         let mut texts = Texts::new(sums(1), &[&[1, 4]], 8, vec![GREEDY]).unwrap().ending_with(Some(0));
-        assert_eq!((texts.next(), texts.next()), (Some(vec![(0, 0)]), None));
+        let end = Drawn { text: 0, token: 0, log_prob: 0.0 };
+        assert_eq!((texts.next(), texts.next()), (Some(vec![end]), None));
         let mut text = Generator::new(sums(1), &[1, 4], 8, GREEDY).ending_with(Some(0));
         assert!(!text.has_ended() && text.next() == Some(0) && text.has_ended());
     }
@@ -276,5 +326,59 @@ mod tests {
         assert!(batch(&[&[1, 2]], 2).unwrap().to_string().contains("1 prompts and 2 samplings"));
         assert!(batch(&[&[1, 2], &[3, 4]], 2).is_none());
         assert_eq!(Texts::new(sums(0), &[], 4, Vec::new()).unwrap().next(), None);
+    }
+
+    /// A decoder whose tokens have the same probabilities whatever was read.
+    struct Fixed {
+        rows: i64,
+        log_probs: Tensor,
+    }
+
+    impl Decoder for Fixed {
+        fn read(&mut self, _: &Tensor) {}
+
+        fn step(&mut self, last: &Tensor) -> Tensor {
+            assert_eq!(last.size(), [self.rows]);
+            self.log_probs.expand([self.rows, -1], false)
+        }
+
+        fn keep(&mut self, rows: &Tensor) {
+            self.rows = rows.size()[0];
+        }
+
+        fn device(&self) -> Device {
+            Device::Cpu
+        }
+    }
+
+    #[test]
+    fn drawn_texts_have_their_lengths_and_probabilities() {
+        let probabilities = [0.25f64, 0.5, 0.05, 0.2];
+        let symbols = Symbols { start: 3, end: 0, never: Some(3) };
+        let limits: Vec<usize> = (0..2000).map(|text| 1 + text % 5).collect();
+        let draw = |texts: std::ops::Range<usize>| {
+            let decoder = Fixed {
+                rows: texts.len() as i64,
+                log_probs: Tensor::from_slice(&probabilities).log().view([1, -1]),
+            };
+            let samplings: Vec<_> = texts.clone().map(|text| Sampling::ALL.of_text(text as u64)).collect();
+            draw_texts(Box::new(decoder), &limits[texts], symbols, &samplings)
+        };
+        let found = draw(0..limits.len());
+        for (text, limit) in found.iter().zip(&limits) {
+            assert!(text.tokens.iter().all(|token| [1, 2].contains(token)), "{text:?}");
+            let length = text.tokens.len() + usize::from(text.ended);
+            assert!(if text.ended { length <= *limit } else { length == *limit }, "{text:?} of {limit}");
+            let ends = if text.ended { probabilities[0].ln() } else { 0.0 };
+            let expected =
+                text.tokens.iter().map(|token| probabilities[*token as usize].ln()).sum::<f64>() + ends;
+            assert!((text.log_prob - expected).abs() < 1e-12 && text.score == text.log_prob);
+        }
+        // Of those that may have one token a fraction 0.25 / 0.8 ends at once: within four deviations.
+        let ended = found.iter().step_by(5).filter(|text| text.ended).count() as f64;
+        assert!((ended - 400.0 * 0.3125).abs() < 4.0 * (400.0f64 * 0.3125 * 0.6875).sqrt(), "{ended}");
+        // A text is the same beside any others.
+        assert_eq!(draw(7..8)[0], found[7]);
+        assert_eq!(draw(500..900), found[500..900]);
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use segue_configs::ModelConfig;
 use segue_dataloader::Split;
-use segue_decode::{BeamSettings, Decoder};
+use segue_decode::{BeamSettings, Decoder, Decoding};
 use segue_kernels::TrainError;
 use segue_measure::translation::Bleu;
 use serde::{Deserialize, Serialize};
@@ -151,13 +151,10 @@ pub trait Translator {
     /// Whether several sentences take less time together than one by one.
     fn takes_many(&self) -> bool;
 
-    /// Translations of each sentence, the best first, as many as there are beams at most; none of an empty one. They depend on the sentence alone. One that is
-    /// longer than the model reads is an error.
-    fn translate(
-        &self,
-        sentences: &[&str],
-        search: &BeamSettings,
-    ) -> Vec<Result<Vec<Translation>, TrainError>>;
+    /// Translations of each sentence: the best first, as many as there are beams at most, or those drawn; none of an empty one. They depend on the sentence, and on
+    /// the seed of draws, alone. A sentence that is longer than the model reads is an error.
+    fn translate(&self, sentences: &[&str], decoding: &Decoding)
+    -> Vec<Result<Vec<Translation>, TrainError>>;
 }
 
 /// A translation that was found.

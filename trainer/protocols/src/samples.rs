@@ -80,7 +80,7 @@ pub fn draw_samples(
         let decoder = Box::new(Writing::new(model, contexts.len()));
         for tokens in Texts::new(decoder, &contexts, options.segment, samplings)?.take(options.tokens) {
             written += tokens.len() as u64;
-            tokens.into_iter().for_each(|(sample, token)| group[sample].continuation.push(token));
+            tokens.into_iter().for_each(|drawn| group[drawn.text].continuation.push(drawn.token));
             progress(written);
         }
     }

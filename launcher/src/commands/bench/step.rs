@@ -3,7 +3,7 @@ use std::time::Instant;
 
 use clap::{Args, ValueEnum};
 use segue_collectives::{Communicator, Slowed};
-use segue_configs::{CollectivesKind, Config, Products};
+use segue_configs::{CollectivesKind, Config, DeviceKind, Products};
 use segue_cost::RankMemory;
 use segue_dataloader::sections::SegmentConfig;
 use segue_engine::Engine;
@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 
 use super::peak_rss_mb;
 use super::sizes::SizeArgs;
-use crate::commands::{DeviceArg, PrecisionArg, at_least_one, device_of_rank, positive, told_kernels};
+use crate::commands::spelled::spelled;
+use crate::commands::{PrecisionArg, at_least_one, device_of_rank, positive, told_kernels};
 use crate::failure::{BAD_CONFIG, Failure};
 use crate::output::{Output, Unit};
 use crate::recipes;
@@ -63,8 +64,8 @@ pub struct StepArgs {
     #[arg(long, value_name = "FILE|NAME", value_parser = recipes::parser())]
     config: Option<PathBuf>,
     /// Where to compute.
-    #[arg(long, value_enum, default_value_t = DeviceArg::Cpu)]
-    device: DeviceArg,
+    #[arg(long, value_parser = spelled::<DeviceKind>(), default_value = "cpu")]
+    device: DeviceKind,
     /// Precision of products, in the place of the recipe's `train.precision` and `train.tf32`.
     #[arg(long, value_enum)]
     precision: Option<PrecisionArg>,

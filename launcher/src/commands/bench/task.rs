@@ -2,6 +2,7 @@ use std::time::Instant;
 
 use clap::Args;
 use segue_collectives::Communicator;
+use segue_configs::DeviceKind;
 use segue_engine::{Engine, Learner, Loss, Turn};
 use segue_kernels::Parameters;
 use segue_kernels::noise::Noise;
@@ -12,7 +13,8 @@ use segue_tasks::{Example, Kind, Sequence, Target, TaskConfig};
 use serde_json::{Value, json};
 
 use super::sizes::SizeArgs;
-use crate::commands::{DeviceArg, at_least_one, device_of_rank};
+use crate::commands::spelled::spelled;
+use crate::commands::{at_least_one, device_of_rank};
 use crate::failure::Failure;
 use crate::output::{Output, Unit};
 
@@ -32,8 +34,8 @@ pub struct TaskArgs {
     #[arg(long, alias = "batch", default_value_t = 16, value_parser = at_least_one)]
     micro_batch: usize,
     /// Where to compute.
-    #[arg(long, value_enum, default_value_t = DeviceArg::Cpu)]
-    device: DeviceArg,
+    #[arg(long, value_parser = spelled::<DeviceKind>(), default_value = "cpu")]
+    device: DeviceKind,
 }
 
 /// Times whole steps of fine-tuning an XLNet to tell two classes apart.

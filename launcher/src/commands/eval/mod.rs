@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand, ValueEnum};
 use segue_collectives::Communicator;
+use segue_configs::DeviceKind;
 use segue_dataloader::{Corpus, Split};
 use segue_family::{Asked, Evaluations, Trained};
 use segue_language::{ModelFolder, refuse_pairs};
@@ -26,7 +27,8 @@ use serde_json::Value;
 
 use self::split::SplitArgs;
 use super::questions::{With, ask};
-use super::{DeviceArg, at_least_one, device_of_rank};
+use super::spelled::spelled;
+use super::{at_least_one, device_of_rank};
 use crate::failure::{Failure, NOT_A_NUMBER, USAGE};
 use crate::output::Output;
 
@@ -96,8 +98,8 @@ struct OwnArgs {
     #[arg(long, default_value_t = 1, value_parser = at_least_one)]
     threads: usize,
     /// Where to compute.
-    #[arg(long, value_enum, default_value_t = DeviceArg::Cpu)]
-    device: DeviceArg,
+    #[arg(long, value_parser = spelled::<DeviceKind>(), default_value = "cpu")]
+    device: DeviceKind,
 }
 
 /// All evaluations that families declare.

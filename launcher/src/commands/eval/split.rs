@@ -4,7 +4,7 @@ use std::path::Path;
 
 use clap::{Args, ValueEnum};
 use segue_collectives::Communicator;
-use segue_configs::Config;
+use segue_configs::{Config, DeviceKind};
 use segue_dataloader::sections::{DataConfig, DataOrder, ObjectiveConfig, TextEvalConfig};
 use segue_engine::Watch;
 use segue_language::{ModelFolder, Validation, context, keeps_marks, load_objective};
@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 use super::subject::{TextArgs, Texts};
 use super::walk::TemperatureArgs;
 use super::{check_loss, check_tokenizer, refuse_fine_tuned};
-use crate::commands::{DeviceArg, at_least_one, device_of_rank, distance, length, some_length};
+use crate::commands::spelled::spelled;
+use crate::commands::{at_least_one, device_of_rank, distance, length, some_length};
 use crate::failure::{Failure, USAGE};
 use crate::output::{Output, Unit};
 
@@ -58,8 +59,8 @@ pub struct SplitArgs {
     #[arg(value_name = "KEY=VALUE")]
     overrides: Vec<String>,
     /// Where to compute.
-    #[arg(long, value_enum, default_value_t = DeviceArg::Cpu)]
-    device: DeviceArg,
+    #[arg(long, value_parser = spelled::<DeviceKind>(), default_value = "cpu")]
+    device: DeviceKind,
 }
 
 /// Context of attention.

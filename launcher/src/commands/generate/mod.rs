@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use segue_cluster::signals::Interruption;
 use segue_collectives::local::Local;
-use segue_configs::counted;
+use segue_configs::{DeviceKind, counted};
 use segue_configs::exit_code::of_read;
 use segue_decode::{Generator, Sampling};
 use segue_family::{Trained, Writer, Writes};
@@ -20,7 +20,8 @@ use serde_json::{Value, json};
 use self::interactive::Session;
 use self::lines::{LineEditor, PlainLines, takes_keys};
 use self::sampling::SamplingArgs;
-use super::{DeviceArg, at_least_one, device_of_rank, length};
+use super::spelled::spelled;
+use super::{at_least_one, device_of_rank, length};
 use crate::failure::{BAD_DATA, Failure, INTERRUPTED, IO_FAILED, USAGE};
 use crate::output::{Output, Unit};
 
@@ -60,8 +61,8 @@ pub struct GenerateArgs {
     #[arg(long, default_value_t = 1, value_parser = at_least_one)]
     threads: usize,
     /// Where to compute.
-    #[arg(long, value_enum, default_value_t = DeviceArg::Cpu)]
-    device: DeviceArg,
+    #[arg(long, value_parser = spelled::<DeviceKind>(), default_value = "cpu")]
+    device: DeviceKind,
 }
 
 /// Other ways to let a model write.

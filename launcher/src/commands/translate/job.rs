@@ -8,7 +8,7 @@ use segue_collectives::Communicator;
 use segue_collectives::consensus::any_rank;
 use segue_configs::counted;
 use segue_data_error::DataError;
-use segue_decode::BeamSettings;
+use segue_decode::Decoding;
 use segue_engine::Share;
 use segue_family::{Translation, Translator};
 use serde_json::Value;
@@ -42,7 +42,7 @@ type Answer = Result<Vec<Translation>, String>;
 /// What is to be done with each sentence.
 pub struct Job<'a> {
     pub args: &'a TranslateArgs,
-    pub search: BeamSettings,
+    pub decoding: Decoding,
     pub translator: &'a dyn Translator,
     pub quiet: bool,
     pub interruption: Interruption,
@@ -110,7 +110,7 @@ impl Job<'_> {
     fn answers(&self, sentences: Vec<&str>) -> Result<Vec<Answer>, Failure> {
         let share = Share::new(self.comm, sentences.len());
         let own: Vec<&str> = share.own().map(|number| sentences[number]).collect();
-        let found = self.translator.translate(&own, &self.search).into_iter();
+        let found = self.translator.translate(&own, &self.decoding).into_iter();
         let answers = found.map(|found| found.map_err(|error| error.to_string()));
         if self.comm.world_size() == 1 {
             return Ok(answers.collect());

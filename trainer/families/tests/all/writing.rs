@@ -129,7 +129,7 @@ fn written(model: &dyn NextToken, prompts: &[Vec<i64>], lanes: usize) -> Vec<Vec
         let samplings = group.iter().map(|&text| TOP_40.of_text(text as u64)).collect();
         let decoder = Box::new(Writing::new(model, own.len()));
         for tokens in Texts::new(decoder, &own, 4, samplings).unwrap().take(25) {
-            tokens.into_iter().for_each(|(row, token)| written[group[row]].push(token));
+            tokens.into_iter().for_each(|drawn| written[group[drawn.text]].push(drawn.token));
         }
     }
     written
@@ -176,7 +176,7 @@ fn until_end(model: &dyn NextToken, prompts: &[Vec<i64>], end: i64) -> (Vec<Vec<
     let texts = Texts::new(Box::new(Writing::new(model, own.len())), &own, 4, samplings).unwrap();
     for tokens in texts.ending_with(Some(end)).take(60) {
         going_on.push(tokens.len());
-        tokens.into_iter().for_each(|(text, token)| written[text].push(token));
+        tokens.into_iter().for_each(|drawn| written[drawn.text].push(drawn.token));
     }
     (written, going_on)
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use segue_collectives::Communicator;
 use segue_dataloader::{Corpus, Split};
+use segue_decode::Decoding;
 use segue_engine::{Better, Measures, Share, Watch};
 use segue_family::TranslatedPair;
 use segue_kernels::TrainError;
@@ -155,8 +156,8 @@ impl Validation {
     }
 
     /// How translations are searched for.
-    pub fn search(&self) -> Search {
-        Search { beam: self.eval.search(), more_tokens: self.eval.more_tokens }
+    fn search(&self) -> Search {
+        Search { decoding: Decoding::Search(self.eval.search()), more_tokens: self.eval.more_tokens }
     }
 
     /// The text of ids, without the end.

@@ -36,13 +36,12 @@ pub static TRANSLATES_SPLITS: TranslatesSplits = TranslatesSplits(|trained, want
         return Err(DataError::Usage(format!("{why}\nhint: choose another --split or --corpus")).into());
     };
     let translator = Translator::over(model, super::folder::parameters(&trained, model)?);
-    let search = split.search();
     Ok(TranslatedSplit {
         corpus: corpus.dir().into(),
         pairs: split.pairs(),
         loss: split.loss(&translator, asker.comm, &mut asker.watch)?,
-        search: search.beam,
-        more_tokens: search.more_tokens,
+        search: eval.search(),
+        more_tokens: eval.more_tokens,
         bleu: eval.bleu(),
         translations: split.translate(&translator, asker.comm, &mut asker.watch)?,
     })

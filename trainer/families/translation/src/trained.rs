@@ -1,7 +1,7 @@
 //! A trained model: translations of sentences.
 
 use segue_data_error::DataError;
-use segue_decode::{BeamSettings, Hypothesis};
+use segue_decode::{Decoding, Hypothesis, Sampling};
 use segue_family::{Trained, Translates, Translation, Translator};
 use segue_kernels::TrainError;
 use segue_tokenizer::Tokenizer;
@@ -87,7 +87,7 @@ impl SentenceTranslator {
         found: Vec<Hypothesis>,
         aligned: bool,
     ) -> Result<Vec<Translation>, TrainError> {
-        if found.is_empty() {
+        if found.is_empty() || found.iter().any(|text| !text.log_prob.is_finite()) {
             let why = "the model gives no probabilities for it, but values that are not finite";
             return Err(DataError::Usage(why.into()).into());
         }
@@ -119,9 +119,18 @@ impl Translator for SentenceTranslator {
     fn translate(
         &self,
         sentences: &[&str],
-        search: &BeamSettings,
+        decoding: &Decoding,
     ) -> Vec<Result<Vec<Translation>, TrainError>> {
-        let search = Search { beam: *search, more_tokens: MORE_TOKENS };
+        let decoding = match *decoding {
+            // Rows beyond the vocabulary stand for nothing.
+            Decoding::Sample { texts, sampling } => {
+                let names = self.tokenizer.vocab_size();
+                Decoding::Sample { texts, sampling: Sampling { names, ..sampling } }
+            }
+            search => search,
+        };
+        let search = Search { decoding, more_tokens: MORE_TOKENS };
+        let aligned = matches!(decoding, Decoding::Search(beam) if beam.alignments);
         let encoded: Vec<Result<Vec<i64>, TrainError>> =
             sentences.iter().map(|sentence| self.encode(sentence)).collect();
         // An empty sentence is its end alone.
@@ -138,7 +147,7 @@ impl Translator for SentenceTranslator {
         .into_iter();
         let of = |source: Result<Vec<i64>, TrainError>| match source? {
             source if source.len() == 1 => Ok(Vec::new()),
-            source => self.translations(&source, found.next().unwrap_or_default(), search.beam.alignments),
+            source => self.translations(&source, found.next().unwrap_or_default(), aligned),
         };
         encoded.into_iter().map(of).collect()
     }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use segue_collectives::Communicator;
-use segue_configs::counted;
+use segue_configs::{DeviceKind, counted};
 use segue_dataloader::Split;
 use segue_decode::BeamSettings;
 use segue_engine::Watch;
@@ -21,7 +21,8 @@ use self::scores::{Besides, Translated, table};
 use self::texts::{Texts, describe_empty, empty_lines};
 use super::{SplitName, check_loss};
 use crate::commands::child::write_whole;
-use crate::commands::{DeviceArg, at_least_one, device_of_rank, print_text};
+use crate::commands::spelled::spelled;
+use crate::commands::{at_least_one, device_of_rank, print_text};
 use crate::failure::{Failure, USAGE, text_of};
 use crate::folder::Force;
 use crate::output::{Output, Unit};
@@ -66,11 +67,11 @@ pub struct BleuArgs {
     #[command(flatten)]
     force: Force,
     /// libtorch threads per rank.
-    #[arg(long, default_value_t = 1, value_parser = at_least_one)]
+    #[arg(long, default_value_t = 1, conflicts_with = "reference", value_parser = at_least_one)]
     threads: usize,
     /// Where to compute.
-    #[arg(long, value_enum, default_value_t = DeviceArg::Cpu)]
-    device: DeviceArg,
+    #[arg(long, conflicts_with = "reference", value_parser = spelled::<DeviceKind>(), default_value = "cpu")]
+    device: DeviceKind,
     /// Values of the run's configuration, by dotted name, that win over those it was trained with: `eval.more_tokens=20`.
     #[arg(value_name = "KEY=VALUE", conflicts_with = "reference")]
     overrides: Vec<String>,
@@ -89,8 +90,10 @@ pub fn run(args: &BleuArgs, quiet: bool, comm: &dyn Communicator, out: &Output) 
         let message = "--smooth-value is of --smooth floor and add-k\nhint: leave it out";
         return Err(Failure::new(USAGE, message));
     }
-    // Of ranks the first one prints.
-    let quiet = quiet || comm.rank() > 0;
+    if let Some((option, of)) = args.compare.idle() {
+        let message = format!("{option} is of {of}, which --measure leaves out\nhint: leave it out, or add the measure");
+        return Err(Failure::new(USAGE, message));
+    }
     match &args.model {
         Some(model) => score_model(args, model, quiet, comm, out),
         None => score_texts(args, quiet, out),
@@ -151,6 +154,10 @@ fn score_model(
         write_whole(path, &text_of_translations(&found))?;
     }
     check_loss(found.loss, &folder)?;
+    // The first rank scores.
+    if comm.rank() > 0 {
+        return Ok(json!({ "model": folder }));
+    }
     let split = Split::from(args.split).name();
     let texts: Vec<Translated> = found.translations.iter().map(translated).collect();
     out.line(&format!("{split}: {} (weights of {})", describe(&found), folder.display()));

@@ -1,10 +1,13 @@
 //! Which measures score, how text is compared, how a model searches.
 
 use clap::{Args, ValueEnum};
+use segue_decode::{Finish, LengthPenalty};
 use segue_measure::translation::{Bleu, Chrf, SmoothingMethod, Ter, Tokenizer};
+use serde_json::json;
 
 use super::scores::Measure;
-use crate::commands::translate::{End, Form, beams};
+use crate::commands::spelled::spelled;
+use crate::commands::translate::beams;
 use crate::commands::{not_negative, positive};
 
 /// How text is compared.
@@ -14,14 +17,14 @@ pub struct CompareArgs {
     #[arg(long, value_enum, value_delimiter = ',', default_values = ["bleu", "chrf"])]
     measure: Vec<MeasureName>,
     /// How BLEU divides text into tokens [default: 13a; of a model, as its run does].
-    #[arg(long, value_enum)]
-    tokenize: Option<TokenizerName>,
+    #[arg(long, value_parser = spelled::<Tokenizer>())]
+    tokenize: Option<Tokenizer>,
     /// Compare lower-cased text in BLEU and chrF, as TER always does [default: of a model, as its run does].
     #[arg(long)]
     lower_case: bool,
     /// What BLEU takes for matches of an order that has none [default: exp; of a model, as its run does].
-    #[arg(long, value_enum)]
-    smooth: Option<SmoothingName>,
+    #[arg(long, value_parser = spelled::<SmoothingMethod>())]
+    smooth: Option<SmoothingMethod>,
     /// The number of `floor` and `add-k` [default: 0.1 and 1].
     #[arg(long, requires = "smooth", value_parser = positive)]
     smooth_value: Option<f64>,
@@ -50,69 +53,38 @@ enum MeasureName {
     Ter,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum TokenizerName {
-    /// That of WMT: separates ASCII punctuation.
-    #[value(name = "13a")]
-    Mteval13a,
-    /// Splits at white space alone, for text that is tokenised already.
-    None,
-    /// Separates punctuation and symbols of all scripts.
-    Intl,
-    /// One token for each character.
-    Char,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum SmoothingName {
-    /// 1/2, 1/4, .. matches for the first, second, .. such order.
-    Exp,
-    /// This number of matches instead of 0.
-    Floor,
-    /// This number added to matches and n-grams of each order but the first.
-    AddK,
-    /// None: the score is 0.
-    None,
-}
-
-impl From<TokenizerName> for Tokenizer {
-    fn from(name: TokenizerName) -> Self {
-        match name {
-            TokenizerName::Mteval13a => Self::Mteval13a,
-            TokenizerName::None => Self::None,
-            TokenizerName::Intl => Self::International,
-            TokenizerName::Char => Self::Character,
-        }
-    }
-}
-
-impl From<SmoothingName> for SmoothingMethod {
-    fn from(name: SmoothingName) -> Self {
-        match name {
-            SmoothingName::Exp => Self::Exp,
-            SmoothingName::Floor => Self::Floor,
-            SmoothingName::AddK => Self::AddK,
-            SmoothingName::None => Self::None,
-        }
-    }
-}
-
 impl CompareArgs {
     /// Whether a number is given that the method of smoothing has not.
     pub fn has_idle_value(&self) -> bool {
-        let has_value = |name: SmoothingName| SmoothingMethod::from(name).has_value();
-        self.smooth_value.is_some() && !self.smooth.is_some_and(has_value)
+        self.smooth_value.is_some() && !self.smooth.is_some_and(SmoothingMethod::has_value)
+    }
+
+    /// An option that none of the measures takes, and whose it is.
+    pub fn idle(&self) -> Option<(&'static str, &'static str)> {
+        let has = |name: MeasureName| self.measure.contains(&name);
+        let bleu = [
+            ("--tokenize", self.tokenize.is_some()),
+            ("--smooth", self.smooth.is_some()),
+            ("--compounds", self.compounds),
+        ];
+        let of_bleu = bleu.into_iter().find(|(_, given)| *given && !has(MeasureName::Bleu));
+        let ter_alone = self.measure.iter().all(|name| *name == MeasureName::Ter);
+        match of_bleu {
+            Some((option, _)) => Some((option, "BLEU")),
+            None if self.lower_case && ter_alone => Some(("--lower-case", "BLEU and chrF")),
+            None => None,
+        }
     }
 
     /// The measures, each once; what is not said of BLEU is as in `usual`.
     pub fn measures(&self, usual: Bleu) -> Vec<Measure> {
         let lower_case = self.lower_case || usual.lower_case;
         let bleu = Bleu {
-            tokenizer: self.tokenize.map_or(usual.tokenizer, Tokenizer::from),
+            tokenizer: self.tokenize.unwrap_or(usual.tokenizer),
             lower_case,
             split_compounds: self.compounds || usual.split_compounds,
             smoothing: match self.smooth {
-                Some(name) => SmoothingMethod::from(name).with(self.smooth_value),
+                Some(method) => method.with(self.smooth_value),
                 None => usual.smoothing,
             },
             ..usual
@@ -135,31 +107,31 @@ pub struct SearchArgs {
     /// Number of beams; 1 for the most probable token each time [default: `eval.beams` of the run].
     #[arg(long, conflicts_with = "reference", value_parser = beams)]
     beams: Option<usize>,
-    /// Exponent of the length penalty [default: `eval.length_penalty` of the run].
+    /// Exponent α of the length penalty [default: `eval.length_penalty` of the run].
     #[arg(long, conflicts_with = "reference", value_parser = not_negative)]
     length_penalty: Option<f64>,
     /// Form of the length penalty [default: `eval.length_form` of the run].
-    #[arg(long, conflicts_with = "reference", value_enum)]
-    length_form: Option<Form>,
+    #[arg(long, conflicts_with = "reference", value_parser = spelled::<LengthPenalty>())]
+    length_form: Option<LengthPenalty>,
     /// Weight of the coverage penalty [default: `eval.coverage_penalty` of the run].
     #[arg(long, conflicts_with = "reference", value_parser = not_negative)]
     coverage_penalty: Option<f64>,
     /// When a search ends [default: `eval.finish` of the run].
-    #[arg(long, conflicts_with = "reference", value_enum)]
-    finish: Option<End>,
+    #[arg(long, conflicts_with = "reference", value_parser = spelled::<Finish>())]
+    finish: Option<Finish>,
 }
 
 impl SearchArgs {
     /// The same as values of the run's configuration.
     pub fn overrides(&self) -> impl Iterator<Item = String> {
-        let name = |value: Option<clap::builder::PossibleValue>| Some(value?.get_name().to_string());
         let values = [
-            ("beams", self.beams.map(|beams| beams.to_string())),
-            ("length_penalty", self.length_penalty.map(|alpha| alpha.to_string())),
-            ("length_form", name(self.length_form.and_then(|form| form.to_possible_value()))),
-            ("coverage_penalty", self.coverage_penalty.map(|beta| beta.to_string())),
-            ("finish", name(self.finish.and_then(|end| end.to_possible_value()))),
+            ("beams", json!(self.beams)),
+            ("length_penalty", json!(self.length_penalty)),
+            ("length_form", json!(self.length_form)),
+            ("coverage_penalty", json!(self.coverage_penalty)),
+            ("finish", json!(self.finish)),
         ];
-        values.into_iter().filter_map(|(key, value)| Some(format!("eval.{key}={}", value?)))
+        let given = values.into_iter().filter(|(_, value)| !value.is_null());
+        given.map(|(key, value)| format!("eval.{key}={value}"))
     }
 }

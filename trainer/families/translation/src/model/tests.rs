@@ -1,4 +1,4 @@
-use segue_decode::{Attention, BeamSettings, Decoder};
+use segue_decode::{Attention, BeamSettings, Decoder, Decoding};
 use tch::IndexOp;
 
 use super::*;
@@ -165,7 +165,7 @@ fn translations_side_by_side_are_those_alone() {
     let sources: Vec<Vec<i64>> = sources.iter().map(|source| source.to_vec()).collect();
     for beams in [1, 3] {
         let beam = BeamSettings { beams, coverage: 0.3, ..Default::default() };
-        let search = Search { beam, more_tokens: 5 };
+        let search = Search { decoding: Decoding::Search(beam), more_tokens: 5 };
         let together = search.translate(&model, &sources);
         for (source, together) in sources.iter().zip(together) {
             let alone = search.translate(&model, std::slice::from_ref(source)).remove(0);

@@ -1,4 +1,4 @@
-use segue_decode::{BeamSettings, Decoder, Hypothesis};
+use segue_decode::{BeamSettings, Decoder, Decoding, Hypothesis, Sampling};
 use segue_layers::NormPlace;
 use tch::{IndexOp, Kind, Tensor};
 
@@ -62,9 +62,12 @@ fn a_translation_has_the_same_bits_beside_any_other() {
     for norm in [NormPlace::Post, NormPlace::Pre] {
         let reader = DecodingModel::new(&small(norm), &parameters(norm, Kind::Float));
         assert!(matches!(reader, DecodingModel::Rows(_)));
-        for beams in [1, 4] {
-            let beam = BeamSettings { beams, coverage: 0.2, alignments: true, ..Default::default() };
-            let search = Search { beam, more_tokens: 9 };
+        let search = |beams| {
+            Decoding::Search(BeamSettings { beams, coverage: 0.2, alignments: true, ..Default::default() })
+        };
+        let sample = Decoding::Sample { texts: 3, sampling: Sampling { top_k: 9, ..Sampling::ALL } };
+        for decoding in [search(1), search(4), sample] {
+            let search = Search { decoding, more_tokens: 9 };
             let alone: Vec<_> = sources()
                 .iter()
                 .map(|source| bits(&search.translate(&reader, std::slice::from_ref(source))[0]))
@@ -76,4 +79,26 @@ fn a_translation_has_the_same_bits_beside_any_other() {
             assert!(together.iter().zip(alone.iter().cycle()).all(|(found, alone)| bits(found) == *alone));
         }
     }
+}
+
+/// Row S23. A draw at temperature 0 is the search with one beam, and draws of a sentence are not the same ones.
+#[test]
+fn drawn_translations_are_those_of_the_model() {
+    let (config, parameters) = (small(NormPlace::Post), parameters(NormPlace::Post, Kind::Float));
+    let model = DecodingModel::new(&config, &parameters);
+    let translate = |decoding| Search { decoding, more_tokens: 9 }.translate(&model, &sources());
+    let sample = |texts, sampling| translate(Decoding::Sample { texts, sampling });
+    let surest = sample(2, Sampling { temperature: 0.0, ..Sampling::ALL });
+    let found = translate(Decoding::Search(BeamSettings { beams: 1, ..Default::default() }));
+    for (surest, found) in surest.iter().zip(&found) {
+        assert_eq!((surest.len(), &surest[0]), (2, &surest[1]));
+        assert_eq!((&surest[0].tokens, surest[0].ended), (&found[0].tokens, found[0].ended));
+        assert_eq!(surest[0].log_prob, found[0].log_prob);
+    }
+    let drawn = sample(4, Sampling { seed: 5, ..Sampling::ALL });
+    assert!(drawn.iter().all(|texts| texts.len() == 4));
+    assert!(drawn.iter().any(|texts| texts[0].tokens != texts[1].tokens));
+    assert_ne!(drawn, sample(4, Sampling { seed: 6, ..Sampling::ALL }));
+    // The first of several is the one alone.
+    assert_eq!(sample(1, Sampling { seed: 5, ..Sampling::ALL })[2][0], drawn[2][0]);
 }
