@@ -56,6 +56,8 @@ pub enum Purpose {
     PairOrder = 33,
     /// Order of the batches of sentence pairs; counter: epoch.
     PairBatches = 34,
+    /// Which images a learner knows the labels of, and which are held out; counter: class, or use.
+    LabelledImages = 40,
 }
 
 /// Finaliser of SplitMix64 (Steele, Lea, Flood 2014): a bijection with full avalanche.

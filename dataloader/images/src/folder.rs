@@ -1,0 +1,168 @@
+//! A folder with a folder of PNG files for each class. Classes are numbered in the order of their names, and images come in that of
+//! their classes and names, as torchvision's `ImageFolder` has it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use segue_data_error::DataError;
+
+use crate::png_file::{self, Expected};
+use crate::{ImageSet, Labels, Split};
+
+/// Reads the classes of a folder. All images have the size of the first. Hidden files are passed over.
+///
+/// # Errors
+///
+/// No class, a class without images, a file that is not a PNG file, or one of another size or form than 8 bits a value, grey or RGB.
+pub fn read(folder: &Path) -> Result<ImageSet, DataError> {
+    let names = class_names(folder)?;
+    let (mut pixels, mut of_images) = (Vec::new(), Vec::new());
+    let mut first = None;
+    for (class, name) in names.iter().enumerate() {
+        let class =
+            u16::try_from(class).map_err(|_| DataError::foreign(folder, "more than 65536 classes"))?;
+        for path in files(&folder.join(name))? {
+            let expected = first.as_ref().map(|(shape, of): &(_, PathBuf)| Expected { shape: *shape, of });
+            let (shape, image) = png_file::read(&path, expected.as_ref())?;
+            first.get_or_insert((shape, path));
+            pixels.extend(image);
+            of_images.push(class);
+        }
+    }
+    let Some((shape, _)) = first else { return Err(DataError::foreign(folder, "no images")) };
+    let labels = Labels { of_images, classes: names.len(), names: Some(names) };
+    let set = ImageSet::new("PNG files", shape, pixels, Some(labels));
+    set.map_err(|why| DataError::foreign(folder, why))
+}
+
+/// Reads a split from a folder that has `train`, `test` or both. Where it has both they are to have the same classes: of different
+/// ones, the same number would be another class.
+///
+/// # Errors
+///
+/// Those of [`read`], and a class that is missing in one of the two.
+pub fn read_folder(folder: &Path, split: Split) -> Result<ImageSet, DataError> {
+    let [train, test] = [Split::Train, Split::Test].map(|split| folder.join(split.to_string()));
+    if train.is_dir() && test.is_dir() {
+        let (in_train, in_test) = (class_names(&train)?, class_names(&test)?);
+        let lacks =
+            |names: &[String], other: &[String]| other.iter().find(|name| !names.contains(name)).cloned();
+        let lacking = lacks(&in_test, &in_train).map(|name| (&test, &train, name));
+        let lacking = lacking.or_else(|| lacks(&in_train, &in_test).map(|name| (&train, &test, name)));
+        if let Some((path, other, name)) = lacking {
+            let why = format!("it lacks the class `{name}`, which {} has", other.display());
+            return Err(DataError::foreign(path, why));
+        }
+    }
+    read(&folder.join(split.to_string()))
+}
+
+/// Whether a folder has one for a split.
+pub(crate) fn is_there(folder: &Path) -> bool {
+    [Split::Train, Split::Test].iter().any(|split| folder.join(split.to_string()).is_dir())
+}
+
+/// Names of what is in a folder, sorted, with whether each is a folder itself.
+fn entries(folder: &Path) -> Result<Vec<(String, bool)>, DataError> {
+    let mut entries = Vec::new();
+    for entry in fs::read_dir(folder).map_err(|e| DataError::read(folder, e))? {
+        let path = entry.map_err(|e| DataError::read(folder, e))?.path();
+        let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
+            return Err(DataError::foreign(&path, "its name is not UTF-8"));
+        };
+        if !name.starts_with('.') {
+            entries.push((name.to_owned(), path.is_dir()));
+        }
+    }
+    entries.sort();
+    Ok(entries)
+}
+
+/// Classes of a folder, in their order.
+fn class_names(folder: &Path) -> Result<Vec<String>, DataError> {
+    let names: Vec<String> =
+        entries(folder)?.into_iter().filter(|(_, is_folder)| *is_folder).map(|(name, _)| name).collect();
+    match names.is_empty() {
+        true => Err(DataError::foreign(folder, "it has no folder of a class")),
+        false => Ok(names),
+    }
+}
+
+/// Images of a class.
+fn files(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
+    let mut files = Vec::new();
+    for (name, is_folder) in entries(folder)? {
+        let path = folder.join(name);
+        if is_folder || !path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("png")) {
+            return Err(DataError::foreign(&path, "not a .png file, but in the folder of a class"));
+        }
+        files.push(path);
+    }
+    match files.is_empty() {
+        true => Err(DataError::foreign(folder, "a class without images")),
+        false => Ok(files),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use png::{BitDepth, ColorType};
+
+    use super::*;
+    use crate::made::png;
+
+    /// A folder with files of these names and sizes, of which each grey level is its place.
+    fn folder(files: &[(&str, u32, u32)]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, width, height) in files {
+            let path = dir.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, png(*width, *height, ColorType::Grayscale, BitDepth::Eight)).unwrap();
+        }
+        dir
+    }
+
+    #[test]
+    fn classes_and_images_come_in_the_order_of_their_names() {
+        let dir =
+            folder(&[("b/10.png", 2, 1), ("b/9.PNG", 2, 1), ("B/x.png", 2, 1), ("a/.hidden.png", 1, 1)]);
+        fs::write(dir.path().join("a/y.png"), fs::read(dir.path().join("B/x.png")).unwrap()).unwrap();
+        fs::write(dir.path().join("readme.txt"), "beside the classes").unwrap();
+        let set = read(dir.path()).unwrap();
+        let labels = set.labels().unwrap();
+        assert_eq!(labels.names.as_deref().unwrap(), ["B", "a", "b"]);
+        assert_eq!((&labels.of_images[..], set.pixels()), (&[0, 1, 2, 2][..], &[0, 1, 0, 1, 0, 1, 0, 1][..]));
+    }
+
+    #[test]
+    fn what_is_no_set_of_images_is_named() {
+        let refusal = |dir: &tempfile::TempDir| read(dir.path()).unwrap_err().to_string();
+        let error = refusal(&folder(&[("a/0.png", 2, 1), ("b/1.png", 1, 2)]));
+        assert!(error.contains("b/1.png cannot be read: an image with 1 channel of 2 x 1 pixels"), "{error}");
+        assert!(error.ends_with("a/0.png"), "{error}");
+        let dir = folder(&[("a/0.png", 2, 1)]);
+        fs::create_dir(dir.path().join("b")).unwrap();
+        assert!(refusal(&dir).ends_with("b cannot be read: a class without images"));
+        fs::write(dir.path().join("b/0.jpg"), "").unwrap();
+        let error = refusal(&dir);
+        assert!(
+            error.ends_with("b/0.jpg cannot be read: not a .png file, but in the folder of a class"),
+            "{error}"
+        );
+        assert!(refusal(&folder(&[])).ends_with("it has no folder of a class"));
+    }
+
+    #[test]
+    fn both_splits_have_the_same_classes() {
+        let dir = folder(&[("train/a/0.png", 1, 1), ("train/b/0.png", 1, 1), ("test/b/0.png", 1, 1)]);
+        for split in [Split::Train, Split::Test] {
+            let error = read_folder(dir.path(), split).unwrap_err().to_string();
+            assert!(error.contains("test cannot be read: it lacks the class `a`, which "), "{error}");
+        }
+        fs::remove_dir_all(dir.path().join("train/a")).unwrap();
+        assert_eq!(read_folder(dir.path(), Split::Test).unwrap().len(), 1);
+        fs::remove_dir_all(dir.path().join("test")).unwrap();
+        assert_eq!(read_folder(dir.path(), Split::Train).unwrap().len(), 1);
+        assert_eq!(read_folder(dir.path(), Split::Test).unwrap_err().exit_code(), 66);
+    }
+}

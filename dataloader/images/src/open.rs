@@ -1,0 +1,106 @@
+use std::fmt;
+use std::path::Path;
+
+use segue_data_error::DataError;
+
+use crate::{ImageSet, cifar_binary, cifar_python, folder, idx, svhn};
+
+/// A part of a data set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Split {
+    /// What is learnt from.
+    Train,
+    /// What is evaluated on.
+    Test,
+}
+
+impl fmt::Display for Split {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Split::Train => "train",
+            Split::Test => "test",
+        })
+    }
+}
+
+/// A form in which data sets are published.
+struct Form {
+    /// What shows it, for a message.
+    files: &'static str,
+    is_there: fn(&Path) -> bool,
+    read: fn(&Path, Split) -> Result<ImageSet, DataError>,
+}
+
+/// The binary version of CIFAR-10 comes before the Python version: of a folder with both, it is the faster one to read.
+const FORMS: [Form; 5] = [
+    Form { files: "train-images-idx3-ubyte[.gz]", is_there: idx::is_there, read: idx::read_folder },
+    Form { files: "data_batch_1.bin", is_there: cifar_binary::is_there, read: cifar_binary::read_folder },
+    Form { files: "data_batch_1", is_there: cifar_python::is_there, read: cifar_python::read_folder },
+    Form { files: "train_32x32.mat", is_there: svhn::is_there, read: svhn::read_folder },
+    Form { files: "train/CLASS/*.png", is_there: folder::is_there, read: folder::read_folder },
+];
+
+/// Reads a split of the data set that is in a folder, whichever form it has: MNIST's IDX files, CIFAR-10's batches, SVHN's MATLAB
+/// files, or PNG files in `train/CLASS` and `test/CLASS`.
+///
+/// # Errors
+///
+/// A folder with none of them, and those of their readers.
+pub fn open(folder: &Path, split: Split) -> Result<ImageSet, DataError> {
+    match FORMS.iter().find(|form| (form.is_there)(folder)) {
+        Some(form) => (form.read)(folder, split),
+        None => {
+            let files = FORMS.map(|form| form.files).join(", ");
+            let why = format!("a data set of images, as one of {files} or the same of the test split");
+            Err(DataError::Missing { path: folder.into(), why })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::made::{cifar_record, gzip, idx, mat, pickled_batch, png};
+
+    #[test]
+    fn the_form_is_that_of_the_files_that_are_there() {
+        let grey = png(2, 1, png::ColorType::Grayscale, png::BitDepth::Eight);
+        let images = gzip(&idx(&[1, 1, 2], &[1, 2]));
+        let cases = [
+            (
+                "IDX files",
+                vec![("t10k-images-idx3-ubyte.gz", images), ("t10k-labels-idx1-ubyte", idx(&[1], &[3]))],
+            ),
+            (
+                "CIFAR-10, binary version",
+                vec![("test_batch.bin", cifar_record(1, 2)), ("test_batch", vec![])],
+            ),
+            ("CIFAR-10, Python version", vec![("test_batch", pickled_batch(&[1], "u1", "labels"))]),
+            ("SVHN", vec![("test_32x32.mat", mat::file(false, false))]),
+            ("PNG files", vec![("test/a/0.png", grey)]),
+        ];
+        for (source, files) in cases {
+            let dir = tempfile::tempdir().unwrap();
+            for (name, bytes) in files {
+                let path = dir.path().join(name);
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(path, bytes).unwrap();
+            }
+            assert_eq!(open(dir.path(), Split::Test).unwrap().source(), source);
+            let error = open(dir.path(), Split::Train).unwrap_err();
+            assert_eq!(error.exit_code(), 66, "{error}");
+        }
+    }
+
+    #[test]
+    fn what_was_looked_for_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = open(dir.path(), Split::Train).unwrap_err();
+        let expected = "is missing: a data set of images, as one of train-images-idx3-ubyte[.gz], data_batch_1.bin, \
+                        data_batch_1, train_32x32.mat, train/CLASS/*.png or the same of the test split";
+        assert!(error.to_string().ends_with(expected), "{error}");
+        assert_eq!(error.exit_code(), 66);
+    }
+}
