@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use segue_configs::{LogConfig, SinkKind};
 use segue_engine::checkpoint::CHECKPOINTS;
 use segue_kernels::TrainError;
-use segue_publish::{Claim, claim, make_own_folder, open_lock, read_regular_text};
+use segue_publish::{Claim, Lock, claim, make_own_folder, open_lock, read_regular_text};
 use segue_report::{CsvFile, EventFile, GoesOn, MetricRow, MetricsFile, MlflowRun, MlflowStore, Sink};
 use segue_watch::DONE_FILE;
 use serde_json::Value;
@@ -75,9 +75,9 @@ const LOOKS: Duration = Duration::from_millis(500);
 
 /// What a job holds while it trains in a run folder. It goes with the process, however that ends.
 pub struct RunLock {
-    _run: File,
+    _run: Lock,
     /// Of a folder of checkpoints that is a link. Nobody else takes one that lies in the run: see `owner_of`.
-    _checkpoints: Option<File>,
+    _checkpoints: Option<Lock>,
 }
 
 /// Takes the run folder for this job, and the folder of its checkpoints where that is a link: two jobs in one folder would overwrite each other.
@@ -112,14 +112,14 @@ fn owner_of(run: &Path, checkpoints: &Path) -> io::Result<Option<PathBuf>> {
 }
 
 /// Takes the folder `run` for this process.
-pub fn lock(run: &Path) -> Result<File, Failure> {
+pub fn lock(run: &Path) -> Result<Lock, Failure> {
     refuse_model(run)?;
     fs::create_dir_all(run).map_err(|e| Failure::cannot_write(run, &e, "run.dir"))?;
     take(run, run)
 }
 
 /// Takes the folder `folder` of a run for this process: that of its supervisor is another one than its own.
-pub fn lock_in(folder: &Path, run: &Path) -> Result<File, Failure> {
+pub fn lock_in(folder: &Path, run: &Path) -> Result<Lock, Failure> {
     refuse_model(run)?;
     make_own_folder(folder).map_err(|e| Failure::cannot_write(folder, &e, "run.dir"))?;
     take(folder, run)
@@ -141,7 +141,7 @@ fn refuse_model(run: &Path) -> Result<(), Failure> {
 }
 
 /// Takes the lock in `folder` for a job that trains in `run`.
-fn take(folder: &Path, run: &Path) -> Result<File, Failure> {
+fn take(folder: &Path, run: &Path) -> Result<Lock, Failure> {
     let path = folder.join("lock");
     let open = || {
         let file = open_lock(&path)?;
@@ -153,7 +153,7 @@ fn take(folder: &Path, run: &Path) -> Result<File, Failure> {
     loop {
         match open().map_err(|e| Failure::cannot_write(&path, &e, "run.dir"))? {
             // Without locks: go on as everyone else does there. `main` says so.
-            (Claim::Ours | Claim::Unknown, file) => return Ok(file),
+            (Claim::Ours | Claim::Unknown, file) => return Ok(file.into()),
             // Whoever only looks whether a job is there holds it for a moment. Or somebody has removed it.
             (Claim::Taken | Claim::Gone, _) if begun.elapsed() < LOOKS => std::thread::sleep(LOOKS / 10),
             (Claim::Taken, _) => {

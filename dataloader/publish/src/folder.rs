@@ -8,7 +8,7 @@ use crate::PublishError;
 use crate::disk::{
     NEW_LINK, cannot_exchange, exchange, hidden, is_mount_point, make_folders, parent_of, remove, sync_folder,
 };
-use crate::lock::{Claim, claim};
+use crate::lock::{Claim, Lock, claim};
 
 /// What the name of a folder that is being filled ends in.
 const PART: &str = ".part";
@@ -35,7 +35,7 @@ pub struct FreshFolder {
     /// Whether a folder that is there gives way.
     replaces: bool,
     /// Tells other writers that this one lives.
-    _lock: Option<File>,
+    _lock: Option<Lock>,
     /// Whether the part goes with this.
     disposable: bool,
     before: Before,
@@ -257,9 +257,9 @@ fn put_back(target: &Path) -> Result<(), PublishError> {
 }
 
 /// Makes and locks the part.
-fn make_part(part: &Path, before: &mut Before) -> Result<Option<File>, PublishError> {
+fn make_part(part: &Path, before: &mut Before) -> Result<Option<Lock>, PublishError> {
     let busy = || io::Error::new(io::ErrorKind::ResourceBusy, "another process is writing it");
-    let mut make = || -> io::Result<Option<File>> {
+    let mut make = || -> io::Result<Option<Lock>> {
         loop {
             if !remove_unclaimed(part)? {
                 return Err(busy());
@@ -275,7 +275,7 @@ fn make_part(part: &Path, before: &mut Before) -> Result<Option<File>, PublishEr
                 Ok((claim(&lock, part)?, lock))
             });
             match locked {
-                Ok((Claim::Ours, lock)) => return Ok(Some(lock)),
+                Ok((Claim::Ours, lock)) => return Ok(Some(lock.into())),
                 Ok((Claim::Unknown, _)) => return Ok(None),
                 Ok((Claim::Taken, _)) => return Err(busy()),
                 Ok((Claim::Gone, _)) => {}

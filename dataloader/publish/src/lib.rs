@@ -23,7 +23,7 @@ pub use disk::{rename_durably, replace_link};
 pub use file::{FreshFile, TEMPORARY_SUFFIX, write_file, write_passing_file};
 pub use flushed::FlushedFile;
 pub use folder::{FreshFolder, clean_up};
-pub use lock::{Claim, claim, on_missing_locks};
+pub use lock::{Claim, Lock, claim, on_missing_locks};
 pub use regular::{
     append_regular, empty_regular, make_own_folder, make_own_folders, open_lock, open_regular, read_regular,
     read_regular_text,

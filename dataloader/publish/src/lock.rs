@@ -19,6 +19,24 @@ pub enum Claim {
     Unknown,
 }
 
+/// A file whose lock is given back with it. A program that another thread starts has all files of this process open until it is loaded, and a lock that is
+/// left to the closing of its file lasts as long as one of them is.
+#[derive(Debug)]
+pub struct Lock(File);
+
+impl From<File> for Lock {
+    fn from(file: File) -> Self {
+        Self(file)
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Where there are no locks, there is none to give back.
+        let _ = self.0.unlock();
+    }
+}
+
 type Tell = Box<dyn FnOnce(&Path) + Send>;
 
 /// Whom to tell of the first file without locks.
@@ -39,7 +57,7 @@ fn tell_of(path: &Path) {
 }
 
 /// Tries to take the lock of `file`, which was opened at `path`. The lock goes when the file is closed, however the process
-/// ends.
+/// ends, or as soon as a [`Lock`] of it goes.
 ///
 /// # Errors
 ///
@@ -91,6 +109,22 @@ mod tests {
         assert_eq!(claimed(&second), Claim::Ours);
         std::fs::remove_file(&path).unwrap();
         assert_eq!(claimed(&second), Claim::Gone);
+    }
+
+    /// A child between its fork and its exec has what its parent has open.
+    #[test]
+    fn a_lock_is_given_back_while_others_have_the_file_open() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let first = File::create(&path).unwrap();
+        let of_child = first.try_clone().unwrap();
+        assert_eq!(claim(&first, &path).unwrap(), Claim::Ours);
+        let lock = Lock::from(first);
+        let second = File::create(&path).unwrap();
+        assert_eq!(claim(&second, &path).unwrap(), Claim::Taken);
+        drop(lock);
+        assert_eq!(claim(&second, &path).unwrap(), Claim::Ours);
+        drop(of_child);
     }
 
     #[test]

@@ -1,12 +1,12 @@
 use std::collections::BTreeMap;
-use std::fs::{self, DirEntry, File};
+use std::fs::{self, DirEntry};
 use std::io;
 use std::path::{Path, PathBuf};
 
 use rayon::ThreadPool;
 use segue_configs::counted;
 use segue_data_error::DataError;
-use segue_publish::{Claim, TEMPORARY_SUFFIX, open_lock};
+use segue_publish::{Claim, Lock, TEMPORARY_SUFFIX, open_lock};
 use segue_tokenizer::{TextCut, Tokenizer, TokenizerKind, TrainOptions};
 
 use super::encode::ChunkEncoder;
@@ -111,7 +111,7 @@ pub fn build(options: &BuildOptions, observer: &dyn BuildObserver) -> Result<Cor
 fn clean_up(
     output: &Path,
     scratch: &Path,
-    lock: File,
+    lock: Lock,
     observer: &dyn BuildObserver,
 ) -> Result<CorpusInfo, DataError> {
     if let Err(e) = remove_scratch(scratch, lock) {
@@ -123,7 +123,7 @@ fn clean_up(
 
 /// Removes the scratch folder, its plan last of all files: until then the same call can do it again. The journal is closed,
 /// and the lock is before the folder goes: NFS keeps files that are open under other names.
-fn remove_scratch(scratch: &Path, lock: File) -> io::Result<()> {
+fn remove_scratch(scratch: &Path, lock: Lock) -> io::Result<()> {
     remove_temporaries(scratch)?;
     for file in [STDIN_FILE, JOURNAL_FILE, LOCK_FILE, PLAN_FILE] {
         remove_file(&scratch.join(file))?;
@@ -161,7 +161,7 @@ fn holds_a_corpus(output: &Path) -> DataError {
 }
 
 /// Makes sure that the output folder may be built in, and that nobody else builds there while the lock is held.
-fn claim(output: &Path, scratch: &Path) -> Result<File, DataError> {
+fn claim(output: &Path, scratch: &Path) -> Result<Lock, DataError> {
     let refuse = |why: &str| Err(DataError::Output { path: output.into(), why: why.into() });
     let finished = output.join(CORPUS_FILE).exists();
     if finished && !scratch.exists() {
@@ -178,7 +178,7 @@ fn claim(output: &Path, scratch: &Path) -> Result<File, DataError> {
         let lock = open_lock(&path).map_err(failed)?;
         match segue_publish::claim(&lock, &path).map_err(failed)? {
             // Without locks, whoever speaks to people is told of it.
-            Claim::Ours | Claim::Unknown => return Ok(lock),
+            Claim::Ours | Claim::Unknown => return Ok(lock.into()),
             Claim::Taken => {
                 return refuse("another build is writing there\nhint: wait for it, or choose another folder");
             }
