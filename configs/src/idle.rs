@@ -224,6 +224,7 @@ mod tests {
             &[
                 "schedule.kind=linear",
                 "schedule.decay_from=start",
+                "schedule.hold=0.3",
                 "schedule.end=last_step",
                 "schedule.steps=10",
             ],

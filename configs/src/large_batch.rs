@@ -79,13 +79,14 @@ impl Config {
         let cycles = schedule.kind == ScheduleKind::Cyclical;
         let changes = schedule.kind != ScheduleKind::Constant || schedule.warmup > 0;
         let of_change = "needs a rate that changes: another schedule.kind, or schedule.warmup above 0";
-        let all: [(bool, Overlooked); 8] = [
+        let all: [(bool, Overlooked); 9] = [
             (changes, ("of", &["kind", "warmup"], of_change)),
             (drops, ("drop_after", &["kind"], of_drops)),
             (drops, ("drop_factor", &["kind"], of_drops)),
             (schedule.kind == ScheduleKind::Linear, ("end", &["kind"], "needs schedule.kind = \"linear\"")),
             (cycles, ("cycle", &["kind"], "needs schedule.kind = \"cyclical\"")),
             (decays, ("decay_from", &["kind"], why)),
+            (decays, ("hold", &["kind"], why)),
             (decays || self.follows_schedule(), ("steps", &STEPS_COUNT_BY, why)),
             (
                 schedule.scale != RateScale::None,

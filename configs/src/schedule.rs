@@ -94,6 +94,9 @@ pub struct ScheduleConfig {
     pub floor: f64,
     /// Where cosine and linear begin to count.
     pub decay_from: DecayFrom,
+    /// Share of the steps from there on for which the rate stays at its peak before a cosine or a line begins to fall.
+    #[schemars(transform = Range::at_least(0.0).below(1.0))]
+    pub hold: f64,
     /// Where a line reaches its floor: with `last_step` and a floor of 0 the last step changes nothing.
     pub end: LineEnd,
     /// How the peak follows `train.lanes`: `optim.lr` is the peak at `base_lanes`.
@@ -120,6 +123,7 @@ impl Default for ScheduleConfig {
             steps: 0,
             floor: 0.0,
             decay_from: DecayFrom::Warmup,
+            hold: 0.0,
             end: LineEnd::AfterLastStep,
             scale: RateScale::None,
             base_lanes: 0,

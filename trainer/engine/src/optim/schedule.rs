@@ -63,6 +63,8 @@ impl Schedule {
             DecayFrom::Start => 0,
             DecayFrom::Warmup => self.config.warmup,
         };
+        let held = (self.config.hold * self.steps.saturating_sub(start) as f64).round() as u64;
+        let start = start + held;
         let after = self.config.kind == ScheduleKind::Linear && self.config.end == LineEnd::AfterLastStep;
         let whole = (self.steps + u64::from(after)).saturating_sub(start).max(1);
         ((step.saturating_sub(start)) as f64 / whole as f64).min(1.0)
@@ -163,6 +165,16 @@ mod tests {
             let rate = Schedule::new(&c.schedule, c.peak_lr(), c.schedule_steps(), c.rising).rate(step) * 1e4;
             assert!((rate - expected).abs() < 1e-9, "{width} at {step}: {rate}");
         }
+    }
+
+    /// lr clamp(3 (1 − s / E), 0, 1), as the public program of Dai et al. 2017 has it.
+    #[test]
+    fn a_rate_that_is_held_falls_over_the_rest() {
+        let line = ["optim.lr=1.0", "schedule.kind=linear", "schedule.end=last_step", "train.steps=90"];
+        let c = config(&[&line[..], &["schedule.hold=0.6666666667"]].concat());
+        assert_eq!(points(&c, &[1, 60, 61, 75, 90, 95]), [1.0, 1.0, 0.966667, 0.5, 0.0, 0.0]);
+        let c = config(&[&COMMON[..], &["schedule.kind=cosine", "schedule.hold=0.5"]].concat());
+        assert_eq!(points(&c, &[5, 10, 60, 85, 110]), [0.5, 1.0, 1.0, 0.5, 0.0]);
     }
 
     #[test]
