@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use crate::model::{KnownModels, Models, WrongValue};
+use crate::model::WrongValue;
+use crate::models::{KnownModels, Models};
 use crate::own::OwnSections;
 use crate::range::schema_of;
 use crate::refusal::out_of_range;

@@ -19,6 +19,7 @@ mod large_batch;
 mod machine;
 mod merge;
 pub mod model;
+mod models;
 mod names;
 mod optim;
 mod own;
@@ -56,7 +57,8 @@ pub use machine::{
     Achieved, Bandwidth, ByPrecision, Latency, Machine, MachineKind, Observed, ObservedModel, Series,
 };
 pub use merge::Loaded;
-pub use model::{MemoryStart, ModelConfig, ModelSection, ModelType, Models};
+pub use model::{MemoryStart, ModelConfig, ModelSection};
+pub use models::{ModelType, Models};
 pub use names::{listed, nearest_name};
 pub use optim::{LayerDecay, OptimConfig, OptimKind};
 pub use own::{OwnSection, OwnSections, SectionType};

@@ -10,7 +10,8 @@ use serde_json::{Map, Value};
 
 use crate::config::Networks;
 use crate::keys::{flatten, nearest, pointer, text_of};
-use crate::model::{Models, WrongValue};
+use crate::model::WrongValue;
+use crate::models::Models;
 use crate::names::listed;
 use crate::own::OwnSections;
 use crate::{Config, ConfigError, OptimConfig, ScheduleConfig};

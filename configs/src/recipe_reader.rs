@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::keys::{pointer, text_of};
 use crate::merge::{parse_override, read_recipe};
-use crate::model::KnownModels;
+use crate::models::KnownModels;
 use crate::{Config, ConfigError, Loaded, ModelConfig, Models, finetuning_defaults};
 
 /// The configuration of a model as a layer under a recipe. `folder`: the one that has it.

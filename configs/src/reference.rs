@@ -6,7 +6,7 @@
 use serde_json::Value;
 
 use crate::keys::flatten;
-use crate::model::{ModelType, Models};
+use crate::models::{ModelType, Models};
 pub use crate::section::{Key, Section};
 use crate::{Config, finetuning_defaults, study, sweep};
 

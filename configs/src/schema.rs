@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::merge::OF_NETWORKS;
-use crate::model::Models;
+use crate::models::Models;
 use crate::{Config, study, sweep};
 
 /// The name of the table in a sweep that holds parts of a recipe.

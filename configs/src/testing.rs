@@ -5,7 +5,8 @@ use std::sync::LazyLock;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::model::{ModelSection, ModelType, Models, check_heads, size, width};
+use crate::model::{ModelSection, check_heads, size, width};
+use crate::models::{ModelType, Models};
 use crate::{Config, ConfigError, Fall, Idle, OwnSection, OwnSections, SectionType, range};
 
 /// A model that reads streams, and one of two networks that reads pairs.

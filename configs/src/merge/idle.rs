@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::Layers;
 use crate::keys::{pointer, text_of};
-use crate::model::Models;
+use crate::models::Models;
 use crate::reads::NOT_READ;
 use crate::refusal::no_effect;
 use crate::{Config, ConfigError, Idle};

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use crate::keys::{assignments, check_folders, flatten, pointer};
 use crate::merge::Loaded;
-use crate::model::Models;
+use crate::models::Models;
 use crate::range::{self, Range, schema_of};
 use crate::recipe_reader::RecipeReader;
 use crate::section::Section;

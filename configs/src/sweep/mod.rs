@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::keys::{assignments, check_folders, flatten};
-use crate::model::Models;
+use crate::models::Models;
 use crate::range::{Range, schema_of};
 use crate::recipe_reader::RecipeReader;
 use crate::section::Section;
