@@ -355,7 +355,7 @@ const NAMES_THE_PROCESSOR: &[(&str, usize, &str)] = &[
     ("protocols/src/walk.rs", 1, "losses are added up on the host, in double precision"),
     ("families/language/src/evaluate.rs", 1, "losses are added up on the host, in double precision"),
     (
-        "families/language/src/folder.rs",
+        "families/language/src/weights.rs",
         1,
         "a folder's tables are read by the host; who computes elsewhere says so",
     ),

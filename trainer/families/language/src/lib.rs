@@ -13,6 +13,7 @@ mod objective;
 mod parity;
 mod random;
 mod sources;
+mod weights;
 mod writes;
 
 use std::path::Path;
@@ -43,16 +44,18 @@ pub use family::{
     buffers, derived, encoders, language, names, next_tokens, specs,
 };
 pub use folder::{
-    ADAPTER_FACTORS, as_stored, hugging_face_config, is_of_a_head, is_of_an_adapter, read_finite,
-    read_weights, refuse_foreign_weights, start_from, take_weights,
+    ModelFolder, fresh_next_token, hugging_face_config, load_next_token, load_objective, start_from,
 };
-pub use folder::{ModelFolder, fresh_next_token, load_next_token, load_objective};
 pub use micro_batches::micro_batches;
 pub use next_token::{FromMemory, NextToken, Steps, Writing};
 pub use objective::{Batch, Loss, Objective, OfHost, Pairs, Scores};
 pub use parity::parity_of_segments;
 pub use random::{Frequencies, random_batch};
 pub use sources::{Sources, refuse_pairs};
+pub use weights::{
+    ADAPTER_FACTORS, as_stored, is_of_a_head, is_of_an_adapter, read_finite, read_weights,
+    refuse_foreign_weights, take_weights,
+};
 pub use writes::{TextWriter, WRITES, context, writing_memory};
 
 /// The configured objective with fresh weights, where `compute` says.
