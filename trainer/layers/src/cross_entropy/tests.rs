@@ -3,6 +3,7 @@ use segue_kernels::libtorch::Autocast;
 use segue_testing::emulated::{self, Order};
 use tch::{Device, Kind};
 
+use super::rows::{add_rows_plain, differentiate_rows_plain, read_rows_plain};
 use super::*;
 
 /// Hidden states and words of three parts, one of them without a bias; several blocks, and a rest in each.
