@@ -68,25 +68,33 @@ impl WeightNormed {
         Self { form, weight: get("weight"), scale, bias: get("bias") }
     }
 
+    /// s / √(|W|² + 1e-6) of each output: `[out]`.
+    fn factors(&self) -> Tensor {
+        let axis = self.form.axis();
+        let others: Vec<i64> = (0..self.weight.dim() as i64).filter(|other| *other != axis).collect();
+        let length = self.weight.norm_scalaropt_dim(2.0, others.as_slice(), false);
+        &self.scale / (length.square() + LEAST_SQUARE).sqrt()
+    }
+
     /// The weights that it maps by.
     fn weights(&self) -> Tensor {
         let axis = self.form.axis();
-        let others: Vec<i64> = (0..self.weight.dim() as i64).filter(|other| *other != axis).collect();
-        let length = (self.weight.square().sum_dim_intlist(others, true, None::<Kind>) + LEAST_SQUARE).sqrt();
         let shape: Vec<i64> =
             (0..self.weight.dim() as i64).map(|other| if other == axis { -1 } else { 1 }).collect();
-        &self.weight * (self.scale.view(shape.as_slice()) / length)
+        &self.weight * self.factors().view(shape.as_slice())
     }
 
     /// Maps `x`: `[batch, in]`, or `[batch, in, height, width]`.
     pub fn forward(&self, x: &Tensor) -> Tensor {
-        let (weights, bias) = (self.weights(), Some(&self.bias));
+        let bias = Some(&self.bias);
         match self.form {
-            MapForm::Linear => x.linear(&weights, bias),
+            // A batch has fewer values than the weights.
+            MapForm::Linear => x.linear::<&Tensor>(&self.weight, None) * self.factors() + &self.bias,
             MapForm::Convolution { stride, padding } => {
-                x.conv2d(&weights, bias, [stride; 2], [padding; 2], [1; 2], 1)
+                x.conv2d(&self.weights(), bias, [stride; 2], [padding; 2], [1; 2], 1)
             }
             MapForm::Transposed { stride, padding, output_padding } => {
+                let weights = self.weights();
                 x.conv_transpose2d(&weights, bias, [stride; 2], [padding; 2], [output_padding; 2], 1, [1; 2])
             }
         }
@@ -169,7 +177,7 @@ mod tests {
             let x = values(input);
             let mapped = one.forward(&x);
             assert_eq!(mapped.size(), output, "{form:?}");
-            // 1e-6 beside squared lengths of 1 and more.
+            // 1e-6 beside squared lengths of a half and more.
             assert!(far(&mapped, &other.forward(&x)) < 1e-5, "{form:?}");
             let axis = form.axis();
             let rows = other.weights().transpose(0, axis).reshape([one.scale.numel() as i64, -1]);

@@ -1,0 +1,136 @@
+//! The `[model]` section.
+
+use std::any::Any;
+
+use schemars::JsonSchema;
+use segue_configs::range::{self, Range};
+use segue_configs::{
+    Config, ConfigError, DeviceKind, Idle, ModelSection, OwnSections, SectionType, out_of_range,
+};
+use serde::{Deserialize, Serialize};
+
+use super::keys::{DataConfig, Fakes, ObjectiveConfig};
+
+/// More than any image has of a side, or a layer of units.
+const MOST: usize = 1 << 16;
+
+/// `model_type = "complement-gan"`: classes of images of which few are labelled, by a discriminator with one class more for what a generator makes (Dai et al. 2017).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ComplementGanConfig {
+    /// Channels, height and width of an image; zeros until the images are known.
+    pub image: [usize; 3],
+    /// Classes; 0 until the images are known.
+    #[schemars(transform = Range::at_least(0).at_most(MOST))]
+    pub classes: usize,
+    /// Units of the discriminator's layers. The last one's are the features.
+    pub hidden: Vec<usize>,
+    /// Standard deviation of the noise that is added to pixels, which lie in [0, 1].
+    #[schemars(transform = Range::at_least(0.0).at_most(10))]
+    pub input_noise: f64,
+    /// Standard deviation of the noise that is added to what each further layer reads.
+    #[schemars(transform = Range::at_least(0.0).at_most(10))]
+    pub noise: f64,
+    /// Numbers that an image is generated from, uniform in (0, 1).
+    #[schemars(transform = Range::at_least(1).at_most(MOST))]
+    pub noise_size: usize,
+    /// Units of the generator's layers.
+    pub generator_hidden: Vec<usize>,
+    /// Set scales and biases of the discriminator by the first batch, so that each unit has the mean 0 and the standard deviation 1 (Salimans and Kingma 2016, §3).
+    pub prepared: bool,
+}
+
+impl Default for ComplementGanConfig {
+    /// The networks of the paper for MNIST.
+    fn default() -> Self {
+        Self {
+            image: [0; 3],
+            classes: 0,
+            hidden: vec![1000, 500, 250, 250, 250],
+            input_noise: 0.3,
+            noise: 0.5,
+            noise_size: 100,
+            generator_hidden: vec![500, 500],
+            prepared: true,
+        }
+    }
+}
+
+impl ComplementGanConfig {
+    /// Values of an image.
+    pub fn pixels(&self) -> usize {
+        self.image.iter().product()
+    }
+}
+
+impl ModelSection for ComplementGanConfig {
+    const TYPE: &'static str = "complement-gan";
+    const TITLE: &'static str = "Complement GAN";
+    const READS: &'static [&'static str] = &["data", "objective", "train.group"];
+    const SECTIONS: &'static [SectionType] =
+        &[SectionType::of::<DataConfig>(), SectionType::of::<ObjectiveConfig>()];
+    const NETWORKS: &'static [&'static str] = &["discriminator", "generator"];
+    const TRAINS_ON_CARDS: bool = false;
+
+    fn family() -> &'static (dyn Any + Send + Sync) {
+        &super::FAMILY
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        range::check("model", self)?;
+        for (key, layers) in
+            [("model.hidden", &self.hidden), ("model.generator_hidden", &self.generator_hidden)]
+        {
+            if layers.is_empty() || layers.iter().any(|units| !(1..=MOST).contains(units)) {
+                let why = format!("names one layer at least, of 1 to {MOST} units");
+                return Err(out_of_range(key, format!("{layers:?}"), &why));
+            }
+        }
+        Ok(())
+    }
+
+    fn idle(&self, sections: &OwnSections) -> Vec<Idle> {
+        let objective = sections.get::<ObjectiveConfig>();
+        let why = "no loss acts within a group: needs objective.fakes of generator";
+        Idle::all(objective.fakes != Fakes::Generator, "train", &["group"], &["objective.fakes"], why)
+    }
+
+    fn check_run(&self, config: &Config) -> Result<(), ConfigError> {
+        let generates = config.own.get::<ObjectiveConfig>().fakes == Fakes::Generator;
+        let group = config.train.group_size();
+        if generates && group < 2 {
+            let why = "what is generated is compared within groups; must be 2 at least\nhint: raise train.micro_batch";
+            return Err(out_of_range("train.group", group, why));
+        }
+        Ok(())
+    }
+
+    fn run_defaults(config: &mut Config) {
+        config.train.device = DeviceKind::Cpu;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(keys: &[&str]) -> String {
+        let keys =
+            ["model.model_type=complement-gan", "train.micro_batch=4", "train.lanes=4"].iter().chain(keys);
+        let keys: Vec<String> = keys.map(|key| key.to_string()).collect();
+        let loaded = segue_testing::models::<ComplementGanConfig>().load(None, &keys);
+        loaded.err().map_or(String::new(), |error| error.to_string())
+    }
+
+    #[test]
+    fn what_cannot_be_trained_is_refused_by_key() {
+        assert_eq!(refused(&[]), "");
+        assert!(refused(&["train.micro_batch=1"]).contains("`train.group` = 1"));
+        assert_eq!(refused(&["train.micro_batch=1", "objective.fakes=none"]), "");
+        let found = refused(&["objective.fakes=data", "train.group=2"]);
+        assert!(found.contains("needs objective.fakes of generator"), "{found}");
+        assert!(refused(&["model.hidden=[]"]).contains("model.hidden"));
+        assert!(refused(&["model.generator_hidden=[3, 0]"]).contains("model.generator_hidden"));
+        assert!(refused(&["objective.entropy_over=classes-and-fake"]).contains("objective.entropy above 0"));
+    }
+}

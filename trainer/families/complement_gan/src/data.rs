@@ -1,0 +1,306 @@
+//! The images of a run: which are labelled, which choose the best step, and the batches that are drawn of them.
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use segue_configs::{ConfigError, out_of_range};
+use segue_data_error::DataError;
+use segue_dataloader::Reader;
+use segue_images::{ImageSet, Split, subset};
+use segue_kernels::TrainError;
+use segue_random::{Permutation, Purpose};
+use tch::{Kind, Tensor};
+
+use super::config::ComplementGanConfig;
+use super::keys::{DataConfig, Fakes, Unlabelled};
+use super::learner::ImageBatch;
+
+/// Images, and what each of them is for.
+pub struct Material {
+    /// The training split.
+    pub train: ImageSet,
+    /// The test split, where there is one.
+    pub test: Option<ImageSet>,
+    /// Training images with labels.
+    pub labelled: Vec<u32>,
+    /// Those that are trained on without.
+    pub unlabelled: Vec<u32>,
+    /// Those whose labels choose the best step.
+    pub held_out: Vec<u32>,
+}
+
+impl Material {
+    /// Opens the images that `data` names, and fits `config` to them.
+    pub fn open(data: &DataConfig, config: &mut ComplementGanConfig) -> Result<Self, TrainError> {
+        if data.corpus.is_empty() {
+            let what =
+                "data.corpus is not set\nhint: add data.corpus=FOLDER of images to the command or the recipe";
+            return Err(TrainError::Layout(what.into()));
+        }
+        let folder = Path::new(&data.corpus);
+        let train = segue_images::open(folder, Split::Train)?;
+        let test = match segue_images::open(folder, Split::Test) {
+            Ok(test) => Some(test),
+            // Only where there is no image of it: images without labels are an error.
+            Err(DataError::Missing { ref why, .. }) if !why.starts_with("the labels") => None,
+            Err(other) => return Err(other.into()),
+        };
+        let Some(labels) = train.labels() else {
+            let why = "its training images have no labels, of which a few are trained on";
+            return Err(DataError::Usage(format!("{}: {why}", folder.display())).into());
+        };
+        fit("model.image", &mut config.image, {
+            let shape = train.shape();
+            [shape.channels, shape.height, shape.width]
+        })?;
+        fit("model.classes", &mut config.classes, labels.classes)?;
+        if let Some(test) = &test {
+            check_test(&train, test, folder)?;
+        }
+        let labelled =
+            subset::labelled(&labels.of_images, labels.classes, data.labels_per_class, data.subset_seed)?;
+        let held_out = subset::held_out(train.len(), &labelled, data.held_out, data.subset_seed)?;
+        let unlabelled = (0..train.len() as u32).filter(|image| {
+            held_out.binary_search(image).is_err()
+                && (data.unlabelled == Unlabelled::All || labelled.binary_search(image).is_err())
+        });
+        let unlabelled: Vec<u32> = unlabelled.collect();
+        if unlabelled.is_empty() {
+            let why = "no image is left to train on without its label";
+            return Err(DataError::Usage(format!("{}: {why}", folder.display())).into());
+        }
+        Ok(Self { train, test, labelled, unlabelled, held_out })
+    }
+
+    /// Names the data.
+    pub fn fingerprint(&self) -> String {
+        let mut hash = blake3::Hasher::new();
+        for set in [Some(&self.train), self.test.as_ref()].into_iter().flatten() {
+            hash.update(set.pixels());
+            for label in set.labels().map_or(&[][..], |labels| &labels.of_images) {
+                hash.update(&label.to_le_bytes());
+            }
+        }
+        for part in [&self.labelled, &self.held_out] {
+            part.iter().for_each(|image| _ = hash.update(&image.to_le_bytes()));
+        }
+        hash.finalize().to_hex().to_string()
+    }
+}
+
+/// Refuses test images that the training images have no counterpart of.
+fn check_test(train: &ImageSet, test: &ImageSet, folder: &Path) -> Result<(), TrainError> {
+    let refuse = |why: String| Err(DataError::Usage(format!("{}: {why}", folder.display())).into());
+    if test.shape() != train.shape() {
+        return refuse(format!("test images have {}, training images {}", test.shape(), train.shape()));
+    }
+    let classes = |set: &ImageSet| set.labels().map_or(0, |labels| labels.classes);
+    match classes(test) {
+        0 => refuse("its test images have no labels, by which they are scored".into()),
+        found if found > classes(train) => {
+            refuse(format!("test images are of {found} classes, training images of {}", classes(train)))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Takes a size from the data where the recipe leaves it open.
+fn fit<T: PartialEq + Default + std::fmt::Debug + Copy>(
+    key: &'static str,
+    own: &mut T,
+    found: T,
+) -> Result<(), ConfigError> {
+    if *own != T::default() && *own != found {
+        let why = format!("the images have {found:?}\nhint: leave {key} out");
+        return Err(out_of_range(key, format!("{own:?}"), &why));
+    }
+    *own = found;
+    Ok(())
+}
+
+/// Images as networks read them: `[images, pixels]`, values in [0, 1].
+pub fn images(set: &ImageSet, numbers: &[u32]) -> Tensor {
+    let bytes: Vec<u8> = numbers.iter().flat_map(|number| set.image(*number as usize)).copied().collect();
+    Tensor::from_slice(&bytes).view([numbers.len() as i64, -1]).to_kind(Kind::Float) / 255.0
+}
+
+/// Classes of images, `[images]` int64.
+pub fn labels(set: &ImageSet, numbers: &[u32]) -> Tensor {
+    let label = |number: &u32| i64::from(set.label(*number as usize).unwrap_or(0));
+    Tensor::from_slice(&numbers.iter().map(label).collect::<Vec<_>>())
+}
+
+/// Uses of images, each in an order of its own.
+#[derive(Clone, Copy)]
+enum Use {
+    Labelled = 0,
+    Unlabelled = 1,
+    OfGenerator = 2,
+    Fakes = 3,
+}
+
+/// Draws the batches of one rank's lanes. A batch is a function of (seed, source, its number): each use takes its images one after the other, in an order that is
+/// drawn anew once all have been taken.
+pub struct ImageReader {
+    /// Images to draw from.
+    pub material: Arc<Material>,
+    /// Seed of the run.
+    pub seed: u64,
+    /// Whether batches are the generator's.
+    pub of_generator: bool,
+    /// What the discriminator is to know from the data.
+    pub fakes: Fakes,
+    /// Lanes of this rank, numbered over the job, and how many there are.
+    pub lanes: Range<usize>,
+    /// Lanes of the job.
+    pub all_lanes: usize,
+    /// Micro-steps of this rank, of as many images each.
+    pub micro_steps: usize,
+}
+
+impl ImageReader {
+    /// The images that this rank's lanes take of `from` in batch `nth`.
+    fn drawn(&self, from: &[u32], of: Use, nth: u64) -> Vec<u32> {
+        let count = from.len() as u64;
+        let image = |lane: usize| {
+            let number = (nth - 1) * self.all_lanes as u64 + lane as u64;
+            let order = Permutation::new(count, self.seed, Purpose::Examples, &[of as u64, number / count]);
+            from[order.at(number % count) as usize]
+        };
+        self.lanes.clone().map(image).collect()
+    }
+
+    /// Images by micro-step: `[micro_steps, micro_batch, pixels]`.
+    fn images(&self, numbers: &[u32]) -> Tensor {
+        let images = images(&self.material.train, numbers);
+        let pixels = images.size()[1];
+        images.view([self.micro_steps as i64, -1, pixels])
+    }
+}
+
+impl Reader for ImageReader {
+    type Batch = ImageBatch;
+
+    fn read(&mut self, nth: u64) -> Result<ImageBatch, DataError> {
+        let Material { train, labelled, unlabelled, .. } = self.material.as_ref();
+        let of = if self.of_generator { Use::OfGenerator } else { Use::Unlabelled };
+        let with_labels = (!self.of_generator).then(|| {
+            let numbers = self.drawn(labelled, Use::Labelled, nth);
+            let labels = labels(train, &numbers).view([self.micro_steps as i64, -1]);
+            (self.images(&numbers), labels)
+        });
+        let real = self.fakes == Fakes::Data && !self.of_generator;
+        Ok(ImageBatch {
+            labelled: with_labels,
+            unlabelled: self.images(&self.drawn(unlabelled, of, nth)),
+            fakes: real.then(|| self.images(&self.drawn(unlabelled, Use::Fakes, nth))),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// Writes `count` images of 2 × 3 pixels, image i of class i mod 3, in MNIST's files.
+    fn write(folder: &Path, split: &str, count: u8) {
+        let sizes = |dimensions: &[u32]| -> Vec<u8> {
+            let magic = [0, 0, 8, dimensions.len() as u8];
+            magic.into_iter().chain(dimensions.iter().flat_map(|size| size.to_be_bytes())).collect()
+        };
+        let pixels: Vec<u8> = (0..count).flat_map(|image| [image; 6]).collect();
+        let labels: Vec<u8> = (0..count).map(|image| image % 3).collect();
+        let file = |part: &str| folder.join(format!("{split}-{part}-ubyte"));
+        fs::write(file("images-idx3"), [sizes(&[count.into(), 2, 3]), pixels].concat()).unwrap();
+        fs::write(file("labels-idx1"), [sizes(&[count.into()]), labels].concat()).unwrap();
+    }
+
+    fn data(folder: &Path, unlabelled: Unlabelled) -> DataConfig {
+        let corpus = folder.display().to_string();
+        DataConfig { corpus, labels_per_class: 2, held_out: 5, subset_seed: 3, unlabelled }
+    }
+
+    fn opened(folder: &Path, unlabelled: Unlabelled) -> Material {
+        let mut config = ComplementGanConfig::default();
+        let material = Material::open(&data(folder, unlabelled), &mut config).unwrap();
+        assert_eq!((config.image, config.classes), ([1, 2, 3], 3));
+        material
+    }
+
+    #[test]
+    fn every_image_is_for_one_thing() {
+        let dir = tempfile::tempdir().unwrap();
+        write(dir.path(), "train", 30);
+        let rest = opened(dir.path(), Unlabelled::Rest);
+        assert!(rest.test.is_none());
+        let mut all = [&rest.labelled[..], &rest.unlabelled, &rest.held_out].concat();
+        all.sort_unstable();
+        assert_eq!(all, (0..30).collect::<Vec<u32>>());
+        assert_eq!((rest.labelled.len(), rest.held_out.len()), (6, 5));
+        let with_labelled = opened(dir.path(), Unlabelled::All);
+        assert_eq!(with_labelled.unlabelled.len(), 25);
+        assert!(with_labelled.held_out.iter().all(|image| !with_labelled.unlabelled.contains(image)));
+        assert_eq!(rest.fingerprint(), with_labelled.fingerprint());
+        write(dir.path(), "t10k", 9);
+        let tested = opened(dir.path(), Unlabelled::Rest);
+        assert_eq!(tested.test.as_ref().map(ImageSet::len), Some(9));
+        assert_ne!(tested.fingerprint(), rest.fingerprint());
+        // Images that are there are scored: without labels they are an error, not passed over.
+        fs::remove_file(dir.path().join("t10k-labels-idx1-ubyte")).unwrap();
+        let mut config = ComplementGanConfig::default();
+        let refused = Material::open(&data(dir.path(), Unlabelled::Rest), &mut config).err().unwrap();
+        assert!(refused.to_string().contains("t10k-labels-idx1-ubyte"), "{refused}");
+        let mut other = ComplementGanConfig { classes: 4, ..Default::default() };
+        fs::remove_file(dir.path().join("t10k-images-idx3-ubyte")).unwrap();
+        let refused = Material::open(&data(dir.path(), Unlabelled::Rest), &mut other).err().unwrap();
+        assert!(refused.to_string().contains("`model.classes` = 4"), "{refused}");
+    }
+
+    #[test]
+    fn lanes_draw_the_same_whoever_has_them() {
+        let dir = tempfile::tempdir().unwrap();
+        write(dir.path(), "train", 30);
+        let material = Arc::new(opened(dir.path(), Unlabelled::Rest));
+        let read = |lanes: Range<usize>, of_generator: bool, fakes: Fakes, nth: u64| {
+            let micro_steps = lanes.len() / 2;
+            let material = material.clone();
+            ImageReader { material, seed: 4, of_generator, fakes, lanes, all_lanes: 8, micro_steps }
+                .read(nth)
+                .unwrap()
+        };
+        let bits = |tensors: &[&Tensor]| Tensor::cat(tensors, 0);
+        for nth in [1, 2, 9] {
+            let whole = read(0..8, false, Fakes::Data, nth);
+            let parts = [read(0..6, false, Fakes::Data, nth), read(6..8, false, Fakes::Data, nth)];
+            let [first, second] = &parts;
+            assert!(whole.unlabelled.equal(&bits(&[&first.unlabelled, &second.unlabelled])));
+            let labels = |batch: &ImageBatch| batch.labelled.as_ref().unwrap().1.shallow_clone();
+            assert!(labels(&whole).equal(&bits(&[&labels(first), &labels(second)])));
+            let fakes = |batch: &ImageBatch| batch.fakes.as_ref().unwrap().shallow_clone();
+            assert!(fakes(&whole).equal(&bits(&[&fakes(first), &fakes(second)])));
+            assert!(!fakes(&whole).equal(&whole.unlabelled));
+            // A label is that of its image, whose values are its number.
+            let (images, classes) = whole.labelled.as_ref().unwrap();
+            let numbers = (images.select(2, 0) * 255.0).round().to_kind(Kind::Int64);
+            assert!(numbers.remainder(3).equal(classes));
+        }
+        let of_generator = read(0..8, true, Fakes::Generator, 1);
+        assert!(of_generator.labelled.is_none() && of_generator.fakes.is_none());
+        // An epoch has each image once: 19 without labels, in batches of 8.
+        let drawn: Vec<i64> = (1..=19)
+            .flat_map(|nth| {
+                let images = read(0..8, true, Fakes::Generator, nth).unlabelled;
+                let numbers = (images.select(2, 0) * 255.0).round().to_kind(Kind::Int64).view([-1]);
+                Vec::<i64>::try_from(&numbers).unwrap()
+            })
+            .collect();
+        for epoch in drawn.chunks(19) {
+            let mut sorted: Vec<u32> = epoch.iter().map(|image| *image as u32).collect();
+            sorted.sort_unstable();
+            assert_eq!(sorted, material.unlabelled);
+        }
+    }
+}
