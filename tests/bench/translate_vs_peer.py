@@ -86,11 +86,12 @@ def convert(folder, to):
 
     class Loader(MarianMTLoader):
         def get_vocabulary(self, model, tokenizer):
-            return list(pieces)
+            # It has no row for padding, and begins with zeros.
+            return [piece for piece in pieces if piece != "<pad>"]
 
         def set_config(self, config, model, tokenizer):
             config.bos_token = config.eos_token = "</s>"
-            config.unk_token, config.decoder_start_token = "<unk>", "<pad>"
+            config.unk_token, config.decoder_start_token = "<unk>", "</s>"
 
     class Converter(ctranslate2.converters.Converter):
         def _load(self):

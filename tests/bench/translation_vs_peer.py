@@ -58,8 +58,8 @@ def main():
             last_json([*mpirun(RANKS), binary, "--json", "pretrain", *recipe, f"run.dir={run}/run", f"train.steps={WARMUP + args.steps}", "eval.every=0",
                        "checkpoint.every=0", "log.every=1", "log.tensorboard=false"])
             rows = [json.loads(line) for line in pathlib.Path(run, "run/metrics.jsonl").read_text().splitlines()]
-            rows = [row for row in rows if "step_ms" in row][WARMUP:]
-            return {"tokens_per_s": tokens / sum(row["step_ms"] for row in rows) * 1e3}
+            rows = [row for row in rows if row["kind"] == "train"][WARMUP:]
+            return {"tokens_per_s": tokens / sum(row["step_s"] for row in rows)}
 
         theirs = [python, "-m", "torch.distributed.run", "--nproc-per-node", str(RANKS), str(ROOT / "tests/bench/translation_step.py"), "--batches", str(file),
                   *(word for name, value in sizes.items() for word in (f"--{name}", str(value)))]
@@ -67,12 +67,12 @@ def main():
         def peer(variant):
             options, environment = VARIANTS[variant]
             found = last_json([*theirs, *options], OMP_NUM_THREADS="1", PYTHONWARNINGS="ignore", **environment)
-            assert found["params"] == dry["parameters"], f"the peer has {found['params']} parameters, and ours {dry['parameters']}"
+            assert found["params"] == dry["cost"]["parameters"], f"the peer has {found['params']} parameters, and ours {dry['parameters']}"
             return found
 
         best = fastest(VARIANTS, peer, "tokens_per_s")
         summary = in_turn(ours, lambda: peer(best), "tokens_per_s", "target tokens/s", args.rounds)
-    summary |= {"peer_settings": best, "parameters": dry["parameters"], "target_tokens_a_step": tokens / args.steps}
+    summary |= {"peer_settings": best, "parameters": dry["cost"]["parameters"], "target_tokens_a_step": tokens / args.steps}
     write(args.output, summary)
 
 
