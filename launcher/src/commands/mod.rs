@@ -218,11 +218,7 @@ fn at_least_one(text: &str) -> Result<usize, String> {
 
 /// What a rank computes on where `device` is asked for; who gets a processor although there is a driver is told. Ranks on cards beside ranks on processors, which
 /// round differently, are refused. A collective call.
-fn device_of_rank(
-    device: DeviceKind,
-    comm: &dyn Communicator,
-    out: &Output,
-) -> Result<Compute, Failure> {
+fn device_of_rank(device: DeviceKind, comm: &dyn Communicator, out: &Output) -> Result<Compute, Failure> {
     let place = place_among(&ranks_of_host(comm, &host_identity())?, comm.rank());
     let compute = Compute::choose(device, place)?;
     if let Some(why) = Compute::without_card(device) {

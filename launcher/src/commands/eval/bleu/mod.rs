@@ -91,7 +91,9 @@ pub fn run(args: &BleuArgs, quiet: bool, comm: &dyn Communicator, out: &Output) 
         return Err(Failure::new(USAGE, message));
     }
     if let Some((option, of)) = args.compare.idle() {
-        let message = format!("{option} is of {of}, which --measure leaves out\nhint: leave it out, or add the measure");
+        let message = format!(
+            "{option} is of {of}, which --measure leaves out\nhint: leave it out, or add the measure"
+        );
         return Err(Failure::new(USAGE, message));
     }
     match &args.model {
