@@ -136,7 +136,10 @@ mod tests {
 
     use super::*;
 
-    const FORMS: [(MapForm, &[i64], &[i64], &[i64]); 4] = [
+    /// A form, and the sizes of its weights, of what it reads and of what it gives.
+    type Form = (MapForm, &'static [i64], &'static [i64], &'static [i64]);
+
+    const FORMS: [Form; 4] = [
         (MapForm::Linear, &[5, 3], &[40, 3], &[40, 5]),
         (MapForm::Convolution { stride: 1, padding: 1 }, &[4, 3, 3, 3], &[6, 3, 8, 8], &[6, 4, 8, 8]),
         (MapForm::Convolution { stride: 2, padding: 1 }, &[4, 3, 3, 3], &[6, 3, 8, 8], &[6, 4, 4, 4]),
