@@ -128,7 +128,8 @@ impl Cases {
         Ok(())
     }
 
-    /// Takes `segmentN.input_ids` out, `[lanes, segment]`, which carries on what `lanes` lanes have read, if any did. There is none behind the last one.
+    /// Takes the ids of a segment out, `segmentN.input_ids`, `[lanes, segment]`; `None` after the last segment. `lanes` is the number of lanes of the segment before,
+    /// which this one has to have too.
     pub fn segment_ids(
         &mut self,
         segment: usize,

@@ -20,7 +20,7 @@ use super::learner::ImageBatch;
 pub struct Material {
     /// The training split.
     pub train: ImageSet,
-    /// The test split, where there is one.
+    /// The test split; `None` if the set has none.
     pub test: Option<ImageSet>,
     /// Training images with labels.
     pub labelled: Vec<u32>,
@@ -140,8 +140,8 @@ enum Use {
     Fakes = 3,
 }
 
-/// Draws the batches of one rank's lanes. A batch is a function of (seed, source, its number): each use takes its images one after the other, in an order that is
-/// drawn anew once all have been taken.
+/// Draws the batches of one rank's lanes. A batch is a function of (seed, source, its number): each use takes its images in a
+/// random order, reshuffled every epoch.
 pub struct ImageReader {
     /// Images to draw from.
     pub material: Arc<Material>,
@@ -204,18 +204,12 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::tests::write_idx;
 
-    /// Writes `count` images of 2 × 3 pixels, image i of class i mod 3, in MNIST's files.
+    /// Writes `count` images of 2 × 3 pixels, image i of class i mod 3.
     fn write(folder: &Path, split: &str, count: u8) {
-        let sizes = |dimensions: &[u32]| -> Vec<u8> {
-            let magic = [0, 0, 8, dimensions.len() as u8];
-            magic.into_iter().chain(dimensions.iter().flat_map(|size| size.to_be_bytes())).collect()
-        };
-        let pixels: Vec<u8> = (0..count).flat_map(|image| [image; 6]).collect();
-        let labels: Vec<u8> = (0..count).map(|image| image % 3).collect();
-        let file = |part: &str| folder.join(format!("{split}-{part}-ubyte"));
-        fs::write(file("images-idx3"), [sizes(&[count.into(), 2, 3]), pixels].concat()).unwrap();
-        fs::write(file("labels-idx1"), [sizes(&[count.into()]), labels].concat()).unwrap();
+        let pixels = (0..count).flat_map(|image| [image; 6]).collect();
+        write_idx(folder, split, [count.into(), 2, 3], pixels);
     }
 
     fn data(folder: &Path, unlabelled: Unlabelled) -> DataConfig {

@@ -13,7 +13,7 @@ fn log_sum(logits: &Tensor) -> Tensor {
 }
 
 /// ln (1 + exp x), exact to the last place for large x too.
-fn softplus(x: &Tensor) -> Tensor {
+pub(crate) fn softplus(x: &Tensor) -> Tensor {
     x.clamp_min(0.0) + x.abs().neg().exp().log1p()
 }
 

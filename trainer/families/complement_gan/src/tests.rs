@@ -9,26 +9,28 @@ use segue_kernels::libtorch;
 
 use super::*;
 
-/// Writes images of 6 × 6 pixels in MNIST's files: lying, standing and slanted stripes with noise, by class.
-fn write(folder: &Path, split: &str, count: u64) {
-    let sizes = |dimensions: &[u32]| -> Vec<u8> {
-        let magic = [0, 0, 8, dimensions.len() as u8];
-        magic.into_iter().chain(dimensions.iter().flat_map(|size| size.to_be_bytes())).collect()
+/// Writes images of these sizes, `[images, rows, columns]`, in MNIST's files, image i of class i mod 3.
+pub fn write_idx(folder: &Path, split: &str, sizes: [u32; 3], pixels: Vec<u8>) {
+    let header = |sizes: &[u32]| -> Vec<u8> {
+        let magic = [0, 0, 8, sizes.len() as u8];
+        magic.into_iter().chain(sizes.iter().flat_map(|size| size.to_be_bytes())).collect()
     };
+    let labels: Vec<u8> = (0..sizes[0]).map(|image| (image % 3) as u8).collect();
+    let file = |part: &str| folder.join(format!("{split}-{part}-ubyte"));
+    fs::write(file("images-idx3"), [header(&sizes), pixels].concat()).unwrap();
+    fs::write(file("labels-idx1"), [header(&sizes[..1]), labels].concat()).unwrap();
+}
+
+/// Writes images of 6 × 6 pixels: lying, standing and slanted stripes with noise, by class.
+fn write(folder: &Path, split: &str, count: u64) {
     let draws = segue_random::Stream::new(count, segue_random::Purpose::Synthetic, &[]);
     let pixel = |image: u64, at: u64| {
         let (row, column) = (at / 6, at % 6);
         let stripe = [row, column, row + column][(image % 3) as usize] % 2;
         (64.0 + 100.0 * stripe as f64 + 60.0 * draws.uniform(image * 36 + at)) as u8
     };
-    let pixels: Vec<u8> = (0..count)
-        .flat_map(|image| (0..36).map(move |at| (image, at)))
-        .map(|(image, at)| pixel(image, at))
-        .collect();
-    let labels: Vec<u8> = (0..count).map(|image| (image % 3) as u8).collect();
-    let file = |part: &str| folder.join(format!("{split}-{part}-ubyte"));
-    fs::write(file("images-idx3"), [sizes(&[count as u32, 6, 6]), pixels].concat()).unwrap();
-    fs::write(file("labels-idx1"), [sizes(&[count as u32]), labels].concat()).unwrap();
+    let places = (0..count).flat_map(|image| (0..36).map(move |at| (image, at)));
+    write_idx(folder, split, [count as u32, 6, 6], places.map(|(image, at)| pixel(image, at)).collect());
 }
 
 /// A folder with such images.

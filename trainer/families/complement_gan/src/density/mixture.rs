@@ -2,6 +2,8 @@
 
 use tch::{Kind, Tensor};
 
+use crate::losses::softplus;
+
 /// Half the distance of two values of [−1, 1].
 const HALF: f64 = 1.0 / 255.0;
 /// Logarithms of scales are not below it.
@@ -17,11 +19,6 @@ pub fn outputs_of(channels: usize, mixtures: usize) -> usize {
         1 => 3 * mixtures,
         _ => (1 + 3 * channels) * mixtures,
     }
-}
-
-/// ln (1 + exp x).
-fn softplus(x: &Tensor) -> Tensor {
-    x.clamp_min(0.0) + x.abs().neg().exp().log1p()
 }
 
 /// ln P of values `x` in [−1, 1] under logistic distributions of these means and logarithms of scales, of the same shape or one that spreads to it.

@@ -7,7 +7,7 @@ use tch::Tensor;
 use super::{Layer, scale};
 use crate::plan::{Group, Segments, Targets};
 
-/// Rows whose scores by distance are one product: each reckons the distances of all of them, of which it needs those to
+/// Rows whose scores by distance are one product: each row gets the scores of all their distances and uses those to
 /// its own keys. Fewer waste less, more are better products.
 const WINDOW_ROWS: i64 = 64;
 
