@@ -40,8 +40,7 @@ pub fn run(
     // An override may name another model.
     let named = begins_as_named.then_some(named);
     let run = TaskRun::open(config, named, splits, &|line| out.line(line))?;
-    let mut config = run.config.clone();
-    let base = config.run.dir.clone();
+    let config = run.config.clone();
     let on = match place.compute() {
         Compute::CPU => format!("{} each, CPU", counted(config.train.threads, "thread")),
         _ => "GPU".to_string(),
@@ -51,30 +50,32 @@ pub fn run(
     let training = Training::begin(place, &config, &job, comm, out)?;
     let runs = Runs { job, training, comm, out };
     if args.seeds.is_empty() {
-        return runs.train(&config).map(|run| run.json());
+        return runs.train(config).map(|run| run.json());
     }
+    let base = &config.run.dir;
     let mut trained = Vec::new();
     for &seed in &args.seeds {
-        config.train.seed = seed;
         let name = format!("seed-{seed}");
-        config.run.dir = Path::new(&base).join(&name).display().to_string();
+        let mut config = config.clone();
+        config.train.seed = seed;
+        config.run.dir = Path::new(base).join(&name).display().to_string();
         out.line(&format!("seed {seed}:"));
         // Its own lock says which of the seeds is trained now.
         let _lock = match comm.rank() {
             0 => {
-                ResultFolder::create_own(Path::new(&base), name)?;
+                ResultFolder::create_own(Path::new(base), name)?;
                 Some(lock_run(Path::new(&config.run.dir))?)
             }
             _ => None,
         };
-        let run = runs.train(&config)?;
+        let run = runs.train(config)?;
         let preempted = run.outcome.preempted;
         trained.push((seed, run));
         if preempted {
             break;
         }
     }
-    compare(&base, &trained, comm, out)
+    compare(base, &trained, comm, out)
 }
 
 /// What all seeds share.
@@ -108,9 +109,9 @@ impl Trained {
 
 impl Runs<'_> {
     /// Trains with one seed, then answers every split that is not trained on with the best model.
-    fn train(&self, config: &Config) -> Result<Trained, Failure> {
+    fn train(&self, config: Config) -> Result<Trained, Failure> {
         let run = Path::new(&config.run.dir);
-        let outcome = self.training.train(config, &self.job)?;
+        let outcome = self.training.train(&config, &self.job)?;
         let mut trained =
             Trained { run: config.run.dir.clone(), steps: config.train.steps, outcome, scores: Vec::new() };
         if trained.outcome.preempted {

@@ -101,7 +101,7 @@ pub fn run(args: &LrArgs, comm: &dyn Communicator, out: &Output) -> Result<Value
             check_pretraining(&config.task, &config.own)?;
             let place = Place::find(&config.run, &config.train, comm)?;
             let job = (segue_family::of(&config.model).open)(&mut config)?;
-            Session { args, place, comm, out }.run(config, &*job)
+            Session { args, config: as_range_test(config, args), place, comm, out }.run(&*job)
         }
         Some(model) => {
             let (config, model) = finetune::configure(model, args.config.as_deref(), &args.overrides)?;
@@ -109,7 +109,8 @@ pub fn run(args: &LrArgs, comm: &dyn Communicator, out: &Output) -> Result<Value
             let place = Place::find(&config.run, &config.train, comm)?;
             let tell = |line: &str| out.line(line);
             let run = finetune::TaskRun::open(config, Some(model), finetune::LEARNT_AND_SCORED, &tell)?;
-            Session { args, place, comm, out }.run(run.config.clone(), &run.job(String::new()))
+            let config = as_range_test(run.config.clone(), args);
+            Session { args, config, place, comm, out }.run(&run.job(String::new()))
         }
     }
 }
@@ -153,6 +154,7 @@ fn as_range_test(mut config: Config, args: &LrArgs) -> Config {
 /// What the steps are made with.
 struct Session<'a> {
     args: &'a LrArgs,
+    config: Config,
     place: Place,
     comm: &'a dyn Communicator,
     out: &'a Output,
@@ -160,19 +162,18 @@ struct Session<'a> {
 
 impl Session<'_> {
     /// Makes the test, and reports it.
-    fn run(&self, config: Config, job: &dyn Job) -> Result<Value, Failure> {
-        let Self { args, place, comm, out } = self;
-        let config = as_range_test(config, args);
-        place.check(&config, job, *comm)?;
+    fn run(&self, job: &dyn Job) -> Result<Value, Failure> {
+        let Self { args, config, place, comm, out } = self;
+        place.check(config, job, *comm)?;
         let folder = |path| ResultFolder::of_output_of_ranks(path, args.force, *comm);
         let folder = args.output.as_deref().map(folder).transpose()?;
-        let test = self.test(&config, job)?;
+        let test = self.test(job)?;
         test.report(folder.as_ref().filter(|_| comm.rank() == 0), out)
     }
 
     /// Makes the steps, up to the one at which the loss has diverged.
-    fn test(&self, config: &Config, job: &dyn Job) -> Result<RangeTest, Failure> {
-        let Self { args, place, comm, out } = self;
+    fn test(&self, job: &dyn Job) -> Result<RangeTest, Failure> {
+        let Self { args, config, place, comm, out } = self;
         let rates = args.rates(1.0);
         out.line(&format!(
             "{} steps at learning rates from {:e} to {:e}",
