@@ -58,8 +58,8 @@ pub fn read_folder(folder: &Path, split: Split) -> Result<ImageSet, DataError> {
 }
 
 /// Whether a folder has one for a split.
-pub(crate) fn is_there(folder: &Path) -> bool {
-    [Split::Train, Split::Test].iter().any(|split| folder.join(split.to_string()).is_dir())
+pub(crate) fn has(folder: &Path, split: Split) -> bool {
+    folder.join(split.to_string()).is_dir()
 }
 
 /// Names of what is in a folder, sorted, with whether each is a folder itself.

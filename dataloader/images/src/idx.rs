@@ -65,9 +65,9 @@ pub fn read_folder(folder: &Path, split: Split) -> Result<ImageSet, DataError> {
 const IMAGES: &str = "images-idx3-ubyte";
 const LABELS: &str = "labels-idx1-ubyte";
 
-/// Whether a folder has a file of either split.
-pub(crate) fn is_there(folder: &Path) -> bool {
-    [Split::Train, Split::Test].iter().any(|split| find(folder, *split, IMAGES).is_some())
+/// Whether a folder has images of a split.
+pub(crate) fn has(folder: &Path, split: Split) -> bool {
+    find(folder, split, IMAGES).is_some()
 }
 
 fn name(split: Split, part: &str) -> String {

@@ -22,5 +22,5 @@ pub mod subset;
 
 pub use cifar::{binary as cifar_binary, python as cifar_python};
 pub use mat::svhn;
-pub use open::{Split, open};
+pub use open::{Split, Splits, open};
 pub use set::{ImageSet, Labels, Shape};

@@ -27,18 +27,32 @@ impl fmt::Display for Split {
 struct Form {
     /// What shows it, for a message.
     files: &'static str,
-    is_there: fn(&Path) -> bool,
+    has: fn(&Path, Split) -> bool,
     read: fn(&Path, Split) -> Result<ImageSet, DataError>,
 }
 
 /// The binary version of CIFAR-10 comes before the Python version: of a folder with both, it is the faster one to read.
 const FORMS: [Form; 5] = [
-    Form { files: "train-images-idx3-ubyte[.gz]", is_there: idx::is_there, read: idx::read_folder },
-    Form { files: "data_batch_1.bin", is_there: cifar_binary::is_there, read: cifar_binary::read_folder },
-    Form { files: "data_batch_1", is_there: cifar_python::is_there, read: cifar_python::read_folder },
-    Form { files: "train_32x32.mat", is_there: svhn::is_there, read: svhn::read_folder },
-    Form { files: "train/CLASS/*.png", is_there: folder::is_there, read: folder::read_folder },
+    Form { files: "train-images-idx3-ubyte[.gz]", has: idx::has, read: idx::read_folder },
+    Form { files: "data_batch_1.bin", has: cifar_binary::has, read: cifar_binary::read_folder },
+    Form { files: "data_batch_1", has: cifar_python::has, read: cifar_python::read_folder },
+    Form { files: "train_32x32.mat", has: svhn::has, read: svhn::read_folder },
+    Form { files: "train/CLASS/*.png", has: folder::has, read: folder::read_folder },
 ];
+
+/// The form that a folder has some split in.
+///
+/// # Errors
+///
+/// A folder with none.
+fn form_of(folder: &Path) -> Result<&'static Form, DataError> {
+    let has = |form: &&Form| [Split::Train, Split::Test].iter().any(|split| (form.has)(folder, *split));
+    FORMS.iter().find(has).ok_or_else(|| {
+        let files = FORMS.map(|form| form.files).join(", ");
+        let why = format!("a data set of images, as one of {files} or the same of the test split");
+        DataError::Missing { path: folder.into(), why }
+    })
+}
 
 /// Reads a split of the data set that is in a folder, whichever form it has: MNIST's IDX files, CIFAR-10's batches, SVHN's MATLAB
 /// files, or PNG files in `train/CLASS` and `test/CLASS`.
@@ -47,12 +61,36 @@ const FORMS: [Form; 5] = [
 ///
 /// A folder with none of them, and those of their readers.
 pub fn open(folder: &Path, split: Split) -> Result<ImageSet, DataError> {
-    match FORMS.iter().find(|form| (form.is_there)(folder)) {
-        Some(form) => (form.read)(folder, split),
-        None => {
-            let files = FORMS.map(|form| form.files).join(", ");
-            let why = format!("a data set of images, as one of {files} or the same of the test split");
-            Err(DataError::Missing { path: folder.into(), why })
+    (form_of(folder)?.read)(folder, split)
+}
+
+/// Both splits of a data set.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Splits {
+    /// The training images.
+    pub train: ImageSet,
+    /// The test images; `None` of a data set without.
+    pub test: Option<ImageSet>,
+}
+
+impl Splits {
+    /// Reads what a folder has, as [`open`] does.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`open`]; test images of another size than the training images. A folder without test images is none, but one that has
+    /// such files and lacks their labels is.
+    pub fn open(folder: &Path) -> Result<Self, DataError> {
+        let form = form_of(folder)?;
+        let train = (form.read)(folder, Split::Train)?;
+        let has_test = (form.has)(folder, Split::Test);
+        let test = has_test.then(|| (form.read)(folder, Split::Test)).transpose()?;
+        match &test {
+            Some(test) if test.shape() != train.shape() => {
+                let why = format!("test images have {}, training images {}", test.shape(), train.shape());
+                Err(DataError::Usage(format!("{}: {why}", folder.display())))
+            }
+            _ => Ok(Self { train, test }),
         }
     }
 }
@@ -92,6 +130,23 @@ mod tests {
             let error = open(dir.path(), Split::Train).unwrap_err();
             assert_eq!(error.exit_code(), 66, "{error}");
         }
+    }
+
+    #[test]
+    fn test_images_may_be_missing_and_not_their_labels() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str, bytes: Vec<u8>| fs::write(dir.path().join(name), bytes).unwrap();
+        write("train-images-idx3-ubyte", idx(&[2, 1, 2], &[1, 2, 3, 4]));
+        write("train-labels-idx1-ubyte", idx(&[2], &[0, 1]));
+        assert_eq!(Splits::open(dir.path()).unwrap().test, None);
+        write("t10k-images-idx3-ubyte", idx(&[1, 1, 2], &[5, 6]));
+        let error = Splits::open(dir.path()).unwrap_err().to_string();
+        assert!(error.contains("t10k-labels-idx1-ubyte"), "{error}");
+        write("t10k-labels-idx1-ubyte", idx(&[1], &[1]));
+        assert_eq!(Splits::open(dir.path()).unwrap().test.map(|test| test.len()), Some(1));
+        write("t10k-images-idx3-ubyte", idx(&[1, 2, 1], &[5, 6]));
+        let error = Splits::open(dir.path()).unwrap_err().to_string();
+        assert!(error.contains("test images have 1 channel of 2 x 1"), "{error}");
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub enum MapForm {
 
 impl MapForm {
     /// The axis of W that outputs are counted along.
-    fn axis(self) -> i64 {
+    pub fn axis(self) -> i64 {
         match self {
             Self::Linear | Self::Convolution { .. } => 0,
             Self::Transposed { .. } => 1,

@@ -24,8 +24,8 @@ pub fn read_folder(folder: &Path, split: Split) -> Result<ImageSet, DataError> {
     batches.into_set("CIFAR-10, binary version", folder, class_names(&folder.join("batches.meta.txt"))?)
 }
 
-pub(crate) fn is_there(folder: &Path) -> bool {
-    super::has_batches(folder, ENDING)
+pub(crate) fn has(folder: &Path, split: Split) -> bool {
+    super::has_batches(folder, split, ENDING)
 }
 
 fn add_batch(batches: &mut Batches, path: &Path) -> Result<(), DataError> {

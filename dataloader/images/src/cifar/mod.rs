@@ -56,11 +56,9 @@ fn names(split: Split) -> &'static [&'static str] {
     }
 }
 
-/// Whether a folder has the first batch of either split; `ending` ends its name.
-fn has_batches(folder: &Path, ending: &str) -> bool {
-    [Split::Train, Split::Test]
-        .iter()
-        .any(|split| folder.join(format!("{}{ending}", names(*split)[0])).is_file())
+/// Whether a folder has some batch of a split; `ending` ends its name.
+fn has_batches(folder: &Path, split: Split, ending: &str) -> bool {
+    names(split).iter().any(|name| folder.join(format!("{name}{ending}")).is_file())
 }
 
 /// The class of a label.

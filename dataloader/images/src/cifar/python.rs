@@ -26,8 +26,8 @@ pub fn read_folder(folder: &Path, split: Split) -> Result<ImageSet, DataError> {
     batches.into_set("CIFAR-10, Python version", folder, names)
 }
 
-pub(crate) fn is_there(folder: &Path) -> bool {
-    super::has_batches(folder, ENDING)
+pub(crate) fn has(folder: &Path, split: Split) -> bool {
+    super::has_batches(folder, split, ENDING)
 }
 
 /// What `read` makes of the value of a pickle.

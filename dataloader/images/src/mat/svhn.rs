@@ -29,9 +29,9 @@ pub fn read_folder(folder: &Path, split: Split) -> Result<ImageSet, DataError> {
     read(&folder.join(name(split)))
 }
 
-/// Whether a folder has the file of either split.
-pub(crate) fn is_there(folder: &Path) -> bool {
-    [Split::Train, Split::Test].iter().any(|split| folder.join(name(*split)).is_file())
+/// Whether a folder has the file of a split.
+pub(crate) fn has(folder: &Path, split: Split) -> bool {
+    folder.join(name(split)).is_file()
 }
 
 fn name(split: Split) -> String {

@@ -9,10 +9,21 @@ use segue_configs::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::keys::{DataConfig, Fakes, ObjectiveConfig};
+use super::keys::{DataConfig, Dropped, Fakes, ObjectiveConfig};
 
 /// More than any image has of a side, or a layer of units.
 const MOST: usize = 1 << 16;
+
+/// What networks are made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum NetworkKind {
+    /// Linear layers: the networks of the paper for MNIST.
+    #[default]
+    Layers,
+    /// Convolutions: those for SVHN and CIFAR-10.
+    Convolutional,
+}
 
 /// `model_type = "complement-gan"`: classes of images of which few are labelled, by a discriminator with one class more for what a generator makes (Dai et al. 2017).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -23,34 +34,55 @@ pub struct ComplementGanConfig {
     /// Classes; 0 until the images are known.
     #[schemars(transform = Range::at_least(0).at_most(MOST))]
     pub classes: usize,
+    /// What networks are made of.
+    pub network: NetworkKind,
     /// Units of the discriminator's layers. The last one's are the features.
     pub hidden: Vec<usize>,
-    /// Standard deviation of the noise that is added to pixels, which lie in [0, 1].
+    /// Filters of the discriminator's first three convolutions, and of the other six. The latter are the features.
+    pub filters: [usize; 2],
+    /// Standard deviation of the noise that is added to pixels, which layers read in [0, 1] and convolutions in [−1, 1].
     #[schemars(transform = Range::at_least(0.0).at_most(10))]
     pub input_noise: f64,
     /// Standard deviation of the noise that is added to what each further layer reads.
     #[schemars(transform = Range::at_least(0.0).at_most(10))]
     pub noise: f64,
+    /// Rate of dropout of the channels of an image.
+    #[schemars(transform = Range::at_least(0.0).below(1.0))]
+    pub input_dropout: f64,
+    /// Rate of dropout after the third and after the sixth convolution.
+    #[schemars(transform = Range::at_least(0.0).below(1.0))]
+    pub dropout: f64,
+    /// What that drops.
+    pub dropped: Dropped,
     /// Numbers that an image is generated from, uniform in (0, 1).
     #[schemars(transform = Range::at_least(1).at_most(MOST))]
     pub noise_size: usize,
     /// Units of the generator's layers.
     pub generator_hidden: Vec<usize>,
-    /// Set scales and biases of the discriminator by the first batch, so that each unit has the mean 0 and the standard deviation 1 (Salimans and Kingma 2016, §3).
+    /// Filters of the generator, from an eighth of an image's rows and columns on, twice as many with each.
+    pub generator_filters: [usize; 3],
+    /// Set scales and biases by the first batch, so that each unit has the mean 0 and the standard deviation 1, or a tenth at the end of convolutional networks
+    /// (Salimans and Kingma 2016, §3).
     pub prepared: bool,
 }
 
 impl Default for ComplementGanConfig {
-    /// The networks of the paper for MNIST.
+    /// The networks of the paper for MNIST; convolutions as for SVHN.
     fn default() -> Self {
         Self {
             image: [0; 3],
             classes: 0,
+            network: NetworkKind::Layers,
             hidden: vec![1000, 500, 250, 250, 250],
+            filters: [64, 128],
             input_noise: 0.3,
             noise: 0.5,
+            input_dropout: 0.15,
+            dropout: 0.5,
+            dropped: Dropped::Maps,
             noise_size: 100,
             generator_hidden: vec![500, 500],
+            generator_filters: [512, 256, 128],
             prepared: true,
         }
     }
@@ -61,6 +93,17 @@ impl ComplementGanConfig {
     pub fn pixels(&self) -> usize {
         self.image.iter().product()
     }
+
+    /// Refuses images, where they are known, that convolutions have no half, quarter or eighth of.
+    fn check_sides(&self) -> Result<(), ConfigError> {
+        let [_, height, width] = self.image;
+        let fits = |side: usize| side.is_multiple_of(8) && side >= 16;
+        if self.network == NetworkKind::Convolutional && self.pixels() > 0 && !(fits(height) && fits(width)) {
+            let why = "convolutions need images of 16, 24, 32, .. rows and columns\nhint: model.network=layers takes any size";
+            return Err(out_of_range("model.image", format!("{:?}", self.image), why));
+        }
+        Ok(())
+    }
 }
 
 impl ModelSection for ComplementGanConfig {
@@ -69,7 +112,7 @@ impl ModelSection for ComplementGanConfig {
     const READS: &'static [&'static str] = &["data", "objective", "train.group"];
     const SECTIONS: &'static [SectionType] =
         &[SectionType::of::<DataConfig>(), SectionType::of::<ObjectiveConfig>()];
-    const NETWORKS: &'static [&'static str] = &["discriminator", "generator"];
+    const NETWORKS: &'static [&'static str] = &["discriminator", "generator", "encoder"];
     const TRAINS_ON_CARDS: bool = false;
 
     fn family() -> &'static (dyn Any + Send + Sync) {
@@ -86,13 +129,35 @@ impl ModelSection for ComplementGanConfig {
                 return Err(out_of_range(key, format!("{layers:?}"), &why));
             }
         }
-        Ok(())
+        for (key, filters) in
+            [("model.filters", &self.filters[..]), ("model.generator_filters", &self.generator_filters)]
+        {
+            if filters.iter().any(|filters| !(1..=MOST).contains(filters)) {
+                let why = format!("names numbers of 1 to {MOST} filters");
+                return Err(out_of_range(key, format!("{filters:?}"), &why));
+            }
+        }
+        self.check_sides()
     }
 
     fn idle(&self, sections: &OwnSections) -> Vec<Idle> {
         let objective = sections.get::<ObjectiveConfig>();
         let why = "no loss acts within a group: needs objective.fakes of generator";
-        Idle::all(objective.fakes != Fakes::Generator, "train", &["group"], &["objective.fakes"], why)
+        let group =
+            Idle::all(objective.fakes != Fakes::Generator, "train", &["group"], &["objective.fakes"], why);
+        let of = |idle: bool, keys: &[&str], why| Idle::all(idle, "model", keys, &["model.network"], why);
+        let is_convolutional = self.network == NetworkKind::Convolutional;
+        let layers = of(
+            is_convolutional,
+            &["hidden", "noise", "generator_hidden"],
+            "networks are convolutional: needs model.network of layers",
+        );
+        let convolutions = of(
+            !is_convolutional,
+            &["filters", "input_dropout", "dropout", "dropped", "generator_filters"],
+            "networks are of layers: needs model.network of convolutional",
+        );
+        [group, layers, convolutions].concat()
     }
 
     fn check_run(&self, config: &Config) -> Result<(), ConfigError> {

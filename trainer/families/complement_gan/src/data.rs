@@ -1,16 +1,14 @@
 //! The images of a run: which are labelled, which choose the best step, and the batches that are drawn of them.
 
-use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use segue_configs::{ConfigError, out_of_range};
 use segue_data_error::DataError;
 use segue_dataloader::Reader;
-use segue_images::{ImageSet, Split, subset};
+use segue_images::{ImageSet, Splits, subset};
 use segue_kernels::TrainError;
-use segue_random::{Permutation, Purpose};
-use tch::{Kind, Tensor};
+use segue_pixel_cnn::images::{self, Lanes, fit, size_of, values};
+use tch::Tensor;
 
 use super::config::ComplementGanConfig;
 use super::keys::{DataConfig, Fakes, Unlabelled};
@@ -18,10 +16,8 @@ use super::learner::ImageBatch;
 
 /// Images, and what each of them is for.
 pub struct Material {
-    /// The training split.
-    pub train: ImageSet,
-    /// The test split; `None` if the set has none.
-    pub test: Option<ImageSet>,
+    /// All of them.
+    pub splits: Splits,
     /// Training images with labels.
     pub labelled: Vec<u32>,
     /// Those that are trained on without.
@@ -39,29 +35,18 @@ impl Material {
             return Err(TrainError::Layout(what.into()));
         }
         let folder = Path::new(&data.corpus);
-        let train = segue_images::open(folder, Split::Train)?;
-        let test = match segue_images::open(folder, Split::Test) {
-            Ok(test) => Some(test),
-            // Only where there is no image of it: images without labels are an error.
-            Err(DataError::Missing { ref why, .. }) if !why.starts_with("the labels") => None,
-            Err(other) => return Err(other.into()),
-        };
-        let Some(labels) = train.labels() else {
+        let splits = Splits::open(folder)?;
+        let Some(labels) = splits.train.labels() else {
             let why = "its training images have no labels, of which a few are trained on";
             return Err(DataError::Usage(format!("{}: {why}", folder.display())).into());
         };
-        fit("model.image", &mut config.image, {
-            let shape = train.shape();
-            [shape.channels, shape.height, shape.width]
-        })?;
+        fit("model.image", &mut config.image, size_of(&splits.train))?;
         fit("model.classes", &mut config.classes, labels.classes)?;
-        if let Some(test) = &test {
-            check_test(&train, test, folder)?;
-        }
+        check_test(&splits, folder)?;
         let labelled =
             subset::labelled(&labels.of_images, labels.classes, data.labels_per_class, data.subset_seed)?;
-        let held_out = subset::held_out(train.len(), &labelled, data.held_out, data.subset_seed)?;
-        let unlabelled = (0..train.len() as u32).filter(|image| {
+        let held_out = subset::held_out(splits.train.len(), &labelled, data.held_out, data.subset_seed)?;
+        let unlabelled = (0..splits.train.len() as u32).filter(|image| {
             held_out.binary_search(image).is_err()
                 && (data.unlabelled == Unlabelled::All || labelled.binary_search(image).is_err())
         });
@@ -70,18 +55,13 @@ impl Material {
             let why = "no image is left to train on without its label";
             return Err(DataError::Usage(format!("{}: {why}", folder.display())).into());
         }
-        Ok(Self { train, test, labelled, unlabelled, held_out })
+        Ok(Self { splits, labelled, unlabelled, held_out })
     }
 
     /// Names the data.
     pub fn fingerprint(&self) -> String {
         let mut hash = blake3::Hasher::new();
-        for set in [Some(&self.train), self.test.as_ref()].into_iter().flatten() {
-            hash.update(set.pixels());
-            for label in set.labels().map_or(&[][..], |labels| &labels.of_images) {
-                hash.update(&label.to_le_bytes());
-            }
-        }
+        images::hash(&self.splits, &mut hash);
         for part in [&self.labelled, &self.held_out] {
             part.iter().for_each(|image| _ = hash.update(&image.to_le_bytes()));
         }
@@ -89,40 +69,17 @@ impl Material {
     }
 }
 
-/// Refuses test images that the training images have no counterpart of.
-fn check_test(train: &ImageSet, test: &ImageSet, folder: &Path) -> Result<(), TrainError> {
-    let refuse = |why: String| Err(DataError::Usage(format!("{}: {why}", folder.display())).into());
-    if test.shape() != train.shape() {
-        return refuse(format!("test images have {}, training images {}", test.shape(), train.shape()));
-    }
+/// Refuses test images without labels, or of classes that no training image has.
+fn check_test(Splits { train, test }: &Splits, folder: &Path) -> Result<(), TrainError> {
     let classes = |set: &ImageSet| set.labels().map_or(0, |labels| labels.classes);
-    match classes(test) {
-        0 => refuse("its test images have no labels, by which they are scored".into()),
-        found if found > classes(train) => {
-            refuse(format!("test images are of {found} classes, training images of {}", classes(train)))
+    let why = match test.as_ref().map(classes) {
+        Some(0) => "its test images have no labels, by which they are scored".to_string(),
+        Some(found) if found > classes(train) => {
+            format!("test images are of {found} classes, training images of {}", classes(train))
         }
-        _ => Ok(()),
-    }
-}
-
-/// Takes a size from the data where the recipe leaves it open.
-fn fit<T: PartialEq + Default + std::fmt::Debug + Copy>(
-    key: &'static str,
-    own: &mut T,
-    found: T,
-) -> Result<(), ConfigError> {
-    if *own != T::default() && *own != found {
-        let why = format!("the images have {found:?}\nhint: leave {key} out");
-        return Err(out_of_range(key, format!("{own:?}"), &why));
-    }
-    *own = found;
-    Ok(())
-}
-
-/// Images as networks read them: `[images, pixels]`, values in [0, 1].
-pub fn images(set: &ImageSet, numbers: &[u32]) -> Tensor {
-    let bytes: Vec<u8> = numbers.iter().flat_map(|number| set.image(*number as usize)).copied().collect();
-    Tensor::from_slice(&bytes).view([numbers.len() as i64, -1]).to_kind(Kind::Float) / 255.0
+        _ => return Ok(()),
+    };
+    Err(DataError::Usage(format!("{}: {why}", folder.display())).into())
 }
 
 /// Classes of images, `[images]` int64.
@@ -145,35 +102,24 @@ enum Use {
 pub struct ImageReader {
     /// Images to draw from.
     pub material: Arc<Material>,
-    /// Seed of the run.
-    pub seed: u64,
     /// Whether batches are the generator's.
     pub of_generator: bool,
     /// What the discriminator is to know from the data.
     pub fakes: Fakes,
-    /// Lanes of this rank, numbered over the job, and how many there are.
-    pub lanes: Range<usize>,
-    /// Lanes of the job.
-    pub all_lanes: usize,
+    /// Which lanes.
+    pub lanes: Lanes,
     /// Micro-steps of this rank, of as many images each.
     pub micro_steps: usize,
 }
 
 impl ImageReader {
-    /// The images that this rank's lanes take of `from` in batch `nth`.
     fn drawn(&self, from: &[u32], of: Use, nth: u64) -> Vec<u32> {
-        let count = from.len() as u64;
-        let image = |lane: usize| {
-            let number = (nth - 1) * self.all_lanes as u64 + lane as u64;
-            let order = Permutation::new(count, self.seed, Purpose::Examples, &[of as u64, number / count]);
-            from[order.at(number % count) as usize]
-        };
-        self.lanes.clone().map(image).collect()
+        self.lanes.drawn(from, of as u64, nth)
     }
 
     /// Images by micro-step: `[micro_steps, micro_batch, pixels]`.
     fn images(&self, numbers: &[u32]) -> Tensor {
-        let images = images(&self.material.train, numbers);
+        let images = values(&self.material.splits.train, numbers);
         let pixels = images.size()[1];
         images.view([self.micro_steps as i64, -1, pixels])
     }
@@ -183,11 +129,11 @@ impl Reader for ImageReader {
     type Batch = ImageBatch;
 
     fn read(&mut self, nth: u64) -> Result<ImageBatch, DataError> {
-        let Material { train, labelled, unlabelled, .. } = self.material.as_ref();
+        let Material { splits, labelled, unlabelled, .. } = self.material.as_ref();
         let of = if self.of_generator { Use::OfGenerator } else { Use::Unlabelled };
         let with_labels = (!self.of_generator).then(|| {
             let numbers = self.drawn(labelled, Use::Labelled, nth);
-            let labels = labels(train, &numbers).view([self.micro_steps as i64, -1]);
+            let labels = labels(&splits.train, &numbers).view([self.micro_steps as i64, -1]);
             (self.images(&numbers), labels)
         });
         let real = self.fakes == Fakes::Data && !self.of_generator;
@@ -202,6 +148,9 @@ impl Reader for ImageReader {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::ops::Range;
+
+    use tch::Kind;
 
     use super::*;
     use crate::tests::write_idx;
@@ -229,7 +178,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         write(dir.path(), "train", 30);
         let rest = opened(dir.path(), Unlabelled::Rest);
-        assert!(rest.test.is_none());
+        assert!(rest.splits.test.is_none());
         let mut all = [&rest.labelled[..], &rest.unlabelled, &rest.held_out].concat();
         all.sort_unstable();
         assert_eq!(all, (0..30).collect::<Vec<u32>>());
@@ -240,7 +189,7 @@ mod tests {
         assert_eq!(rest.fingerprint(), with_labelled.fingerprint());
         write(dir.path(), "t10k", 9);
         let tested = opened(dir.path(), Unlabelled::Rest);
-        assert_eq!(tested.test.as_ref().map(ImageSet::len), Some(9));
+        assert_eq!(tested.splits.test.as_ref().map(ImageSet::len), Some(9));
         assert_ne!(tested.fingerprint(), rest.fingerprint());
         // Images that are there are scored: without labels they are an error, not passed over.
         fs::remove_file(dir.path().join("t10k-labels-idx1-ubyte")).unwrap();
@@ -261,9 +210,8 @@ mod tests {
         let read = |lanes: Range<usize>, of_generator: bool, fakes: Fakes, nth: u64| {
             let micro_steps = lanes.len() / 2;
             let material = material.clone();
-            ImageReader { material, seed: 4, of_generator, fakes, lanes, all_lanes: 8, micro_steps }
-                .read(nth)
-                .unwrap()
+            let lanes = Lanes { seed: 4, own: lanes, all: 8 };
+            ImageReader { material, of_generator, fakes, lanes, micro_steps }.read(nth).unwrap()
         };
         let bits = |tensors: &[&Tensor]| Tensor::cat(tensors, 0);
         for nth in [1, 2, 9] {

@@ -70,6 +70,17 @@ pub enum Fakes {
     None,
 }
 
+/// What dropout drops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Dropped {
+    /// Whole maps of an image, as the public program has it for SVHN.
+    #[default]
+    Maps,
+    /// Single values, as it has it for CIFAR-10.
+    Values,
+}
+
 /// `[objective]`: the losses of both networks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -89,10 +100,30 @@ pub struct ObjectiveConfig {
     /// Weight of the generator's pull-away term; 0 for none.
     #[schemars(transform = Range::at_least(0.0).at_most(1000))]
     pub pull_away: f64,
+    /// Weight of the bound on the entropy of what is generated, by an encoder of images; 0 for none.
+    #[schemars(transform = Range::at_least(0.0).at_most(1000))]
+    pub input_entropy: f64,
+    /// Weight of the density of generated images above a threshold, a term of the generator's loss; 0 for none.
+    #[schemars(transform = Range::at_least(0.0).at_most(1000))]
+    pub low_density: f64,
+    /// Run, checkpoint or folder of the model of the density, of `model_type = "pixel-cnn"`.
+    pub density: String,
+    /// The centile of training images' log densities that is the threshold.
+    #[schemars(transform = Range::at_least(0.0).at_most(100))]
+    pub centile: f64,
+    /// Steps of the generator before its first one with the term.
+    #[schemars(transform = Range::at_least(0).at_most(i64::MAX))]
+    pub density_after: u64,
+    /// Fraction of its further steps that have the term, drawn by the seed.
+    #[schemars(transform = Range::above(0.0).at_most(1))]
+    pub density_share: f64,
+    /// Images of a group that are generated for it.
+    #[schemars(transform = Range::at_least(2).at_most(1 << 16))]
+    pub density_images: usize,
 }
 
 impl Default for ObjectiveConfig {
-    /// Those of the paper for MNIST, without its density.
+    /// Those of the paper for MNIST, without a density; of the latter those of the public program, but for its start.
     fn default() -> Self {
         Self {
             fakes: Fakes::Generator,
@@ -101,6 +132,13 @@ impl Default for ObjectiveConfig {
             entropy_over: EntropyOver::Classes,
             feature_distance: FeatureDistance::MeanSquare,
             pull_away: 0.0,
+            input_entropy: 0.0,
+            low_density: 0.0,
+            density: String::new(),
+            centile: 10.0,
+            density_after: 0,
+            density_share: 0.1,
+            density_images: 30,
         }
     }
 }
@@ -111,7 +149,7 @@ impl OwnSection for ObjectiveConfig {
 
     fn idle(&self) -> Vec<Idle> {
         let why = "needs objective.fakes of generator";
-        let keys = ["feature_distance", "pull_away"];
+        let keys = ["feature_distance", "pull_away", "input_entropy", "low_density"];
         let of_generator =
             Idle::all(self.fakes != Fakes::Generator, Self::NAME, &keys, &["objective.fakes"], why);
         let why = "needs fakes: objective.fakes of generator or data";
@@ -120,6 +158,10 @@ impl OwnSection for ObjectiveConfig {
         let why = "needs objective.entropy above 0";
         let of_entropy =
             Idle::all(self.entropy == 0.0, Self::NAME, &["entropy_over"], &["objective.entropy"], why);
-        [of_generator, of_fakes, of_entropy].concat()
+        let why = "needs objective.low_density above 0";
+        let keys = ["density", "centile", "density_after", "density_share", "density_images"];
+        let of_density =
+            Idle::all(self.low_density == 0.0, Self::NAME, &keys, &["objective.low_density"], why);
+        [of_generator, of_fakes, of_entropy, of_density].concat()
     }
 }

@@ -3,50 +3,69 @@
 
 mod config;
 mod data;
-mod density;
 mod evaluate;
 mod keys;
 mod learner;
 mod losses;
+mod low_density;
 mod network;
+mod plan;
 #[cfg(test)]
 mod tests;
+mod trained;
 
 use std::sync::Arc;
 
 use segue_collectives::Communicator;
-use segue_configs::{Config, ModelType};
+use segue_configs::{Config, ModelSection, ModelType};
 use segue_cost::{MicroStep, PER_MULTIPLY_ADD, Role, TurnWork, Work};
 use segue_dataloader::Reader;
 use segue_engine::{
     Event, Family, FamilyReader, KeepBest, Labels, LossAs, Measures, Outcome, Place, Prepared, Watch,
 };
-use segue_family::{Entry, Job, own};
+use segue_family::{Asked, Entry, Evaluations, Job, Predicts, own};
 use segue_kernels::{Compute, TrainError};
+use segue_pixel_cnn::images::Lanes;
 use serde_json::{Value, json};
 
 pub use config::ComplementGanConfig;
 pub use data::{ImageReader, Material};
-pub use density::{mixture, network as pixel_cnn};
 pub use keys::{DataConfig, Fakes, ObjectiveConfig, Unlabelled};
-pub use learner::{DISCRIMINATOR, GENERATOR, ImageBatch, Players};
+pub use learner::{DISCRIMINATOR, ENCODER, GENERATOR, ImageBatch, Players};
 pub use losses::{
     EntropyOver, FeatureDistance, conditional_entropy, excess_density, fake, feature_matching, input_entropy,
     labelled, pull_away, real,
 };
+use low_density::LowDensity;
+use plan::Plan;
+pub use trained::{Classifier, ImageClasses, ImageErrors};
 
 /// The family's line in the list.
-pub static FAMILY: Entry =
-    Entry { section: ModelType::of::<ComplementGanConfig>, open, fit, work, capabilities: &[] };
+pub static FAMILY: Entry = Entry {
+    section: ModelType::of::<ComplementGanConfig>,
+    open,
+    fit,
+    work,
+    capabilities: &[&PREDICTS, &EVALUATIONS],
+};
+
+static PREDICTS: Predicts = Predicts(Asked::of::<ImageClasses>());
+static EVALUATIONS: Evaluations = Evaluations(&[Asked::of::<ImageErrors>()]);
 
 /// Images that are open.
-struct Opened(Arc<Material>);
+struct Opened {
+    material: Arc<Material>,
+}
 
 fn open(config: &mut Config) -> Result<Box<dyn Job>, TrainError> {
     let mut fitted = own::<ComplementGanConfig>(&config.model).clone();
-    let material = Material::open(&config.own.get(), &mut fitted)?;
+    let material = Arc::new(Material::open(&config.own.get(), &mut fitted)?);
+    // The sizes of the data may not be those that networks take.
+    fitted.check()?;
+    // Before any rank waits for another: a density that cannot be read is told at once.
+    low_density::open(&config.own.get(), fitted.image)?;
     config.model = fitted.into();
-    Ok(Box::new(Opened(Arc::new(material))))
+    Ok(Box::new(Opened { material }))
 }
 
 /// Takes the sizes of the images, where they are left open.
@@ -65,7 +84,7 @@ fn fit(config: &mut Config) -> Result<(), TrainError> {
 
 impl Job for Opened {
     fn data(&self) -> String {
-        self.0.fingerprint()
+        self.material.fingerprint()
     }
 
     fn train(
@@ -76,59 +95,55 @@ impl Job for Opened {
         stop: &dyn Fn() -> bool,
         on_event: &mut dyn FnMut(Event),
     ) -> Result<Outcome, TrainError> {
-        let (section, objective) = (own(&config.model), config.own.get::<ObjectiveConfig>().into_owned());
-        let players = Players::new(&config.train, section, &objective);
-        let family = Training { config, section, objective, material: self.0.clone() };
+        let section: &ComplementGanConfig = own(&config.model);
+        let objective = config.own.get::<ObjectiveConfig>().into_owned();
+        let material = self.material.clone();
+        let density = low_density::open(&objective, section.image)?;
+        let threshold = |density| {
+            let looked_at = (&material.splits.train, material.unlabelled.as_slice());
+            let mut silent = |_, _| {};
+            let mut watch = Watch::new(&mut silent).stopped_by(stop);
+            LowDensity::new(density, &objective, config.train.seed, looked_at, comm, &mut watch)
+        };
+        let density = density.map(threshold).transpose()?;
+        let players = Players::new(&config.train, section, &objective).with_density(density);
+        let family = Training { config, section, objective, material };
         segue_engine::train(config, family, players, comm, stop, on_event)
     }
-}
-
-/// Multiplications of an image with the weights of a network whose layers are that wide.
-fn products(widths: impl Iterator<Item = usize> + Clone) -> f64 {
-    let pairs = widths.clone().zip(widths.skip(1));
-    pairs.map(|(from, to)| (from * to) as f64).sum::<f64>() * PER_MULTIPLY_ADD as f64
 }
 
 /// What a run takes: three images a lane in a turn of the discriminator, two and one that is made in one of the generator.
 fn work(config: &Config) -> Result<Work, TrainError> {
     let section: &ComplementGanConfig = own(&config.model);
+    let objective = config.own.get::<ObjectiveConfig>();
     let images = config.train.micro_batch as f64;
-    let hidden = section.hidden.iter().copied();
-    let discriminator =
-        products([section.pixels()].into_iter().chain(hidden.clone()).chain([section.classes]));
-    let generator = products(
-        [section.noise_size]
-            .into_iter()
-            .chain(section.generator_hidden.iter().copied())
-            .chain([section.pixels()]),
-    );
-    let activations = images * hidden.sum::<usize>() as f64;
-    let micro_step = |forward: f64| {
-        MicroStep::of_products(config.train.micro_batch as u64, 1, images * forward, 3.0 * activations)
+    let pixels = section.pixels() as i64;
+    let products = |plan: Plan, values: i64| {
+        let (products, given) = plan.products(&[values]);
+        (images * products * PER_MULTIPLY_ADD as f64, images * given)
     };
-    let turns = match config.own.get::<ObjectiveConfig>().fakes {
-        Fakes::None => {
-            vec![TurnWork { steps: 1, networks: vec![DISCRIMINATOR], micro_step: micro_step(discriminator) }]
+    let (discriminator, activations) = products(Plan::discriminator(section), pixels);
+    let (generator, _) = products(Plan::generator(section), section.noise_size as i64);
+    let encoder = match objective.input_entropy > 0.0 {
+        true => products(Plan::encoder(section), pixels).0,
+        false => 0.0,
+    };
+    let turn = |networks: Vec<usize>, forward: f64| TurnWork {
+        steps: 1,
+        networks,
+        micro_step: MicroStep::of_products(config.train.micro_batch as u64, 1, forward, 3.0 * activations),
+    };
+    let turns = match objective.fakes {
+        Fakes::None => vec![turn(vec![DISCRIMINATOR], discriminator)],
+        Fakes::Data => vec![turn(vec![DISCRIMINATOR], 3.0 * discriminator)],
+        Fakes::Generator => {
+            let mut of_discriminator = turn(vec![DISCRIMINATOR], 3.0 * discriminator);
+            of_discriminator.micro_step = of_discriminator.micro_step.with_forward_only(generator);
+            let learn = if encoder > 0.0 { vec![GENERATOR, ENCODER] } else { vec![GENERATOR] };
+            vec![of_discriminator, turn(learn, 2.0 * discriminator + generator + encoder)]
         }
-        Fakes::Data => vec![TurnWork {
-            steps: 1,
-            networks: vec![DISCRIMINATOR],
-            micro_step: micro_step(3.0 * discriminator),
-        }],
-        Fakes::Generator => vec![
-            TurnWork {
-                steps: 1,
-                networks: vec![DISCRIMINATOR],
-                micro_step: micro_step(3.0 * discriminator).with_forward_only(images * generator),
-            },
-            TurnWork {
-                steps: 1,
-                networks: vec![GENERATOR],
-                micro_step: micro_step(2.0 * discriminator + generator),
-            },
-        ],
     };
-    Ok(Work::of_turns(Players::specs(section), turns, |_| Role::Other))
+    Ok(Work::of_turns(Players::specs(section, &objective), turns, |_| Role::Other))
 }
 
 /// A run.
@@ -165,18 +180,20 @@ impl Family for Training<'_> {
     fn reader(&self, place: Place<()>) -> Result<FamilyReader<Self>, TrainError> {
         let reader = ImageReader {
             material: self.material.clone(),
-            seed: self.config.train.seed,
             of_generator: place.source == GENERATOR,
             fakes: self.objective.fakes,
-            lanes: place.layout.lane_range(),
-            all_lanes: self.config.train.lanes,
+            lanes: Lanes {
+                seed: self.config.train.seed,
+                own: place.layout.lane_range(),
+                all: self.config.train.lanes,
+            },
             micro_steps: place.layout.micro_steps.len(),
         };
         Ok(Box::new(reader.map(Prepared::of)))
     }
 
     fn evaluates(&self) -> bool {
-        self.material.test.is_some() || !self.material.held_out.is_empty()
+        self.material.splits.test.is_some() || !self.material.held_out.is_empty()
     }
 
     fn evaluate(

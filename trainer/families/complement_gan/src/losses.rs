@@ -4,17 +4,13 @@
 //! P(k | x) = exp l_k / (1 + exp L), and x is generated with the probability 1 / (1 + exp L).
 
 use schemars::JsonSchema;
+pub use segue_pixel_cnn::mixture::softplus;
 use serde::{Deserialize, Serialize};
 use tch::{Kind, Tensor};
 
 /// ln Σ exp of the logits of each example, `[batch]`.
 fn log_sum(logits: &Tensor) -> Tensor {
     logits.logsumexp([1], false)
-}
-
-/// ln (1 + exp x), exact to the last place for large x too.
-pub(crate) fn softplus(x: &Tensor) -> Tensor {
-    x.clamp_min(0.0) + x.abs().neg().exp().log1p()
 }
 
 fn sum(x: &Tensor) -> Tensor {

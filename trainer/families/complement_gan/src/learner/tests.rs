@@ -59,7 +59,8 @@ fn layers_are_set_one_after_the_other_by_the_first_batch() {
     }
     assert_eq!(rounds, 4);
     for layer in 0..4 {
-        let given = players.discriminator().before_activation(layer, &batch.unlabelled.get(0), &noise());
+        let groups = Moments::OfGroups(12);
+        let given = players.discriminator().mapped(layer, &batch.unlabelled.get(0), Some(&noise()), groups);
         assert!(largest(&given.mean_dim(0, false, None::<Kind>)) < 1e-5, "layer {layer}");
         let deviation = given.std_dim(0, false, false);
         assert!(largest(&(deviation - 1.0)) < 1e-4, "layer {layer}");
@@ -117,7 +118,7 @@ fn groups_stand_by_themselves() {
     let real = batch().unlabelled.get(0);
     let of_half = |half: i64| {
         let own = |x: &Tensor| x.narrow(0, 6 * half, 6);
-        let made = halves.generator().make(&own(&z).unsqueeze(0), None).images.squeeze_dim(0);
+        let made = halves.make(&own(&z), 6).states;
         let features = |x: &Tensor| halves.discriminator().features(x, None).unsqueeze(0);
         let distance = losses::FeatureDistance::MeanSquare;
         losses::feature_matching(&features(&made), &features(&own(&real)), distance).double_value(&[])
@@ -146,4 +147,178 @@ fn running_moments_follow_those_of_batches() {
     assert!(largest(&(&tables[3].1 - mean)) < 1e-6 && largest(&(&tables[4].1 - variance)) < 1e-6);
     // Lengths of the discriminator stay.
     assert!(before.iter().zip(&tables).take(3).all(|(before, (_, after))| before == after));
+}
+
+/// Sizes of convolutional networks.
+const CONVOLUTIONAL: [&str; 7] = [
+    "model.network=convolutional",
+    "model.image=[3, 16, 16]",
+    "model.classes=5",
+    "model.filters=[4, 6]",
+    "model.generator_filters=[6, 5, 4]",
+    "model.noise_size=4",
+    "train.lanes=12",
+];
+
+fn convolutional(more: &[&str]) -> Players {
+    let keys = ["model.model_type=complement-gan", "train.micro_batch=12"].iter();
+    let keys: Vec<String> = keys.chain(&CONVOLUTIONAL).chain(more).map(|key| key.to_string()).collect();
+    let config = segue_testing::models::<ComplementGanConfig>().load(None, &keys).unwrap().config;
+    let objective = config.own.get::<ObjectiveConfig>().into_owned();
+    Players::new(&config.train, config.model.get().unwrap(), &objective)
+}
+
+/// Rows B5, B6 and B9: nine convolutions and scores are set in turn, then what ends the generator and the encoder, the ends to a deviation of a tenth; the encoder learns in the
+/// generator's turn.
+#[test]
+fn convolutional_networks_start_by_data_and_learn() {
+    let mut players = convolutional(&["objective.input_entropy=0.01", "objective.pull_away=0.1"]);
+    let batch = ImageBatch { labelled: None, unlabelled: Noise::new(2).uniform(&[1, 12, 768]), fakes: None };
+    let mut deviations = Vec::new();
+    tch::no_grad(|| {
+        let mut round = 0;
+        while players.preparation(round).is_some() {
+            let tally = players.look(round, &batch, 0, &Noise::new(7));
+            let sums = Vec::<f64>::try_from(&tally.statistics[0]).unwrap();
+            players.prepare(round, &sums, tally.weight);
+            let after = players.look(round, &batch, 0, &Noise::new(7));
+            let sums = Vec::<f64>::try_from(&after.statistics[0]).unwrap();
+            deviations.push((sums[sums.len() / 2] / after.weight).sqrt());
+            round += 1;
+        }
+    });
+    assert_eq!(deviations.len(), 9 + 1 + 2);
+    for (round, deviation) in deviations.iter().enumerate() {
+        let expected = if round < 9 { 1.0 } else { 0.1 };
+        assert!((deviation / expected - 1.0).abs() < 1e-3, "round {round}: {deviation}");
+    }
+    let turn = players.turn(2);
+    assert_eq!(turn.networks, [GENERATOR, ENCODER]);
+    for player in [GENERATOR, ENCODER] {
+        players.networks()[player].1.tensors().iter().for_each(|leaf| _ = leaf.set_requires_grad(true));
+    }
+    let loss = players.loss(&turn, &batch, 0, &(), &Noise::new(3));
+    assert_eq!(loss.objectives.len(), 2);
+    let leaves = |player: usize| players.networks()[player].1.tensors();
+    for (objective, player) in loss.objectives.iter().zip([GENERATOR, ENCODER]) {
+        let gradients = Tensor::run_backward(&[objective], leaves(player), true, false);
+        assert!(gradients.iter().all(|gradient| largest(gradient) > 0.0), "network {player}");
+    }
+    // The encoder's moments follow its batches too: three of the generator's, three of its own.
+    assert_eq!(loss.statistics.len(), 12);
+    let statistics: Vec<f64> =
+        loss.statistics.iter().flat_map(|sums| Vec::<f64>::try_from(sums).unwrap()).collect();
+    players.updated(&turn, &statistics, loss.weight);
+    let moved = |(name, table): &(String, Tensor)| name.contains("running_mean") && largest(table) > 0.0;
+    assert_eq!(players.tables().iter().filter(|table| moved(table)).count(), 6);
+}
+
+/// Value j of parameter number i, as tests/peers/complement_gan_gradients.py has it.
+fn sines(shape: &[i64], i: usize) -> Tensor {
+    let count: i64 = shape.iter().product();
+    let value = |j: i64| {
+        let j = j as f64;
+        (0.37 * (j * j) + 0.91 * j + 1.7 * i as f64).sin()
+    };
+    Tensor::from_slice(&(0..count).map(value).collect::<Vec<_>>()).view(shape)
+}
+
+/// Networks with those values, in double precision.
+fn set_by_formula(players: &mut Players) {
+    for player in &mut players.all {
+        let specs = player.plan.specs();
+        let value = |(i, spec): (usize, &ParameterSpec)| match &spec.name {
+            name if name.ends_with(".scale") || name.ends_with("norm.weight") => {
+                sines(&spec.shape, i) * 0.25 + 1.0
+            }
+            _ => sines(&spec.shape, i) * 0.5,
+        };
+        let values = specs.iter().enumerate().map(value).collect();
+        let parameters = Parameters::from_tensors(specs, values, Kind::Double);
+        let trained = parameters.tensors().len();
+        let scales = player.scales.iter().enumerate();
+        let scales = scales.map(|(i, scale)| sines(&scale.size(), trained + i) * 0.25 + 1.0).collect();
+        *player = Player { scales, ..Player::new(player.plan.clone(), parameters) };
+    }
+}
+
+/// Sum, sum times cos j, and length.
+fn digest(gradient: &Tensor) -> [f64; 3] {
+    let flat = Vec::<f64>::try_from(gradient.reshape([-1])).unwrap();
+    let weighted = flat.iter().enumerate().map(|(j, g)| g * (j as f64).cos()).sum();
+    [flat.iter().sum(), weighted, flat.iter().map(|g| g * g).sum::<f64>().sqrt()]
+}
+
+/// Losses and gradients of both turns are PyTorch's, of layers and of convolutions, with feature matching, pull-away, entropies and batch norm within groups.
+#[test]
+fn gradients_are_those_of_a_second_program() {
+    let cases: serde_json::Value = serde_json::from_str(include_str!("gradients.json")).unwrap();
+    for case in cases.as_array().unwrap() {
+        let text = |key: &str| case[key].as_str().unwrap_or_default().to_string();
+        let number = |key: &str| case[key].as_f64().unwrap_or(0.0);
+        let mut keys = vec![
+            "model.input_noise=0".to_string(),
+            format!("train.group={}", number("group")),
+            "objective.entropy=0.1".into(),
+            "objective.pull_away=0.5".into(),
+            format!("objective.input_entropy={}", number("input_entropy")),
+        ];
+        for (key, value) in [("entropy_over", text("entropy_over")), ("feature_distance", text("distance"))] {
+            keys.extend((!value.is_empty()).then(|| format!("objective.{key}={value}")));
+        }
+        let more = match text("network").as_str() {
+            "layers" => vec!["model.noise=0"],
+            _ => vec![
+                "model.filters=[3, 4]",
+                "model.generator_filters=[8, 6, 5]",
+                "model.noise_size=5",
+                "model.input_dropout=0",
+                "model.dropout=0",
+            ],
+        };
+        let keys: Vec<&str> = keys.iter().map(String::as_str).chain(more).collect();
+        let mut players = if text("network") == "layers" { players(&keys) } else { convolutional(&keys) };
+        set_by_formula(&mut players);
+        let pixels = players.all[GENERATOR].plan.products(&[players.noise_size]);
+        assert!(pixels.0 > 0.0);
+        let pixels = if text("network") == "layers" { 12 } else { 768 };
+        let input = |shape: [i64; 2], i: usize| sines(&shape, i) * 0.5 + 0.5;
+        let [labelled, unlabelled] = [0, 1].map(|i| input([12, pixels], i));
+        let z = input([12, players.noise_size], 2);
+        let of_discriminator = text("turn") == "discriminator";
+        let learn =
+            if of_discriminator { vec![DISCRIMINATOR] } else { (GENERATOR..players.all.len()).collect() };
+        let names: Vec<(String, Tensor)> = learn
+            .iter()
+            .flat_map(|player| {
+                players.all[*player].parameters.specs().iter().zip(players.all[*player].parameters.tensors())
+            })
+            .map(|(spec, leaf)| (spec.name.clone(), leaf.set_requires_grad(true)))
+            .collect();
+        let objectives = if of_discriminator {
+            let labels: Vec<i64> = (0..12).map(|image| 3 * image % 5).collect();
+            let labelled = (labelled, Tensor::from_slice(&labels));
+            let fakes = tch::no_grad(|| players.make(&z, players.group).states);
+            vec![players.discriminator_objective(&labelled, &unlabelled, Some(&fakes), None).0]
+        } else {
+            players.generator_objectives(&unlabelled, &z, None).0
+        };
+        let expected = number("loss");
+        let found = objectives[0].double_value(&[]);
+        assert!((found - expected).abs() < 1e-9 * expected.abs(), "{case}: {found}");
+        let leaves: Vec<&Tensor> = names.iter().map(|(_, leaf)| leaf).collect();
+        let gradients = Tensor::run_backward(&objectives[..1], &leaves, false, false);
+        assert_eq!(names.len(), case["gradients"].as_object().unwrap().len());
+        for ((name, _), gradient) in names.iter().zip(&gradients) {
+            for (found, expected) in digest(gradient).iter().zip(case["gradients"][name].as_array().unwrap())
+            {
+                let expected = expected.as_f64().unwrap();
+                let text = format!("{} of {} {}", name, case["network"], case["turn"]);
+                assert!(
+                    (found - expected).abs() < 1e-8 * expected.abs().max(1.0),
+                    "{text}: {found}, {expected}"
+                );
+            }
+        }
+    }
 }

@@ -112,6 +112,9 @@ impl Block {
     }
 }
 
+/// Scale that what a block adds begins with.
+const SMALL_START: f64 = 0.1;
+
 /// Builds layers of the parameters by their names, or lists these.
 struct Names<'a> {
     parameters: Option<&'a Parameters>,
@@ -122,8 +125,8 @@ struct Names<'a> {
 type Built<T> = Option<T>;
 
 impl Names<'_> {
-    /// A weight-normed map with a trained scale.
-    fn map(&mut self, name: &str, form: MapForm, shape: &[i64]) -> Built<WeightNormed> {
+    /// A weight-normed map with a trained scale, which begins at `start`.
+    fn scaled(&mut self, name: &str, form: MapForm, shape: &[i64], start: f64) -> Built<WeightNormed> {
         let own = WeightNormed::specs(name, form, shape);
         let outputs = own[1].shape.clone();
         self.specs.extend(own);
@@ -131,9 +134,13 @@ impl Names<'_> {
         self.specs.push(ParameterSpec {
             name: scale.clone(),
             shape: outputs,
-            init: Init::Normal { mean: 1.0, std: 0.0 },
+            init: Init::Normal { mean: start, std: 0.0 },
         });
         self.parameters.map(|parameters| WeightNormed::new(parameters, name, form, parameters.get(&scale)))
+    }
+
+    fn map(&mut self, name: &str, form: MapForm, shape: &[i64]) -> Built<WeightNormed> {
+        self.scaled(name, form, shape, 1.0)
     }
 
     fn causal(
@@ -150,6 +157,13 @@ impl Names<'_> {
         Some(CausalMap { map, zeros: causal.zeros(kernel) })
     }
 
+    /// What a block adds, which begins small.
+    fn ending(&mut self, name: &str, causal: Causal, width: i64) -> Built<CausalMap> {
+        let (kernel, form) = (causal.kernel(), MapForm::Convolution { stride: 1, padding: 0 });
+        let map = self.scaled(name, form, &[2 * width, 2 * width, kernel[0], kernel[1]], SMALL_START)?;
+        Some(CausalMap { map, zeros: causal.zeros(kernel) })
+    }
+
     fn rise(&mut self, name: &str, causal: Causal, width: i64) -> Built<CausalRise> {
         let form = MapForm::Transposed { stride: 2, padding: 0, output_padding: 1 };
         let [rows, columns] = causal.kernel();
@@ -163,7 +177,7 @@ impl Names<'_> {
         let first = self.causal(&format!("{name}.first"), causal, kernel, 1, 2 * width, width);
         let one = MapForm::Convolution { stride: 1, padding: 0 };
         let map = (beside > 0).then(|| self.map(&format!("{name}.beside"), one, &[width, 2 * beside, 1, 1]));
-        let second = self.causal(&format!("{name}.second"), causal, kernel, 1, 2 * width, 2 * width);
+        let second = self.ending(&format!("{name}.second"), causal, width);
         Some(Block { first: first?, beside: map.flatten(), second: second?, rate })
     }
 }
@@ -196,9 +210,34 @@ impl PixelCnn {
         names.specs
     }
 
-    /// Over `parameters`; `None` where these are not its own.
-    pub fn new(sizes: &Sizes, parameters: &Parameters) -> Option<Self> {
-        Self::build(sizes, &mut Names { parameters: Some(parameters), specs: Vec::new() })
+    /// Over `parameters`, which are those of [`Self::specs`].
+    pub fn new(sizes: &Sizes, parameters: &Parameters) -> Self {
+        match Self::build(sizes, &mut Names { parameters: Some(parameters), specs: Vec::new() }) {
+            Some(network) => network,
+            None => unreachable!("where there are parameters, there are all layers"),
+        }
+    }
+
+    /// Multiplications and additions of an image of that many rows and columns with weights, and the values that maps give.
+    pub fn products(sizes: &Sizes, [height, width]: [usize; 2]) -> (f64, f64) {
+        let (mut products, mut given) = (0.0, 0.0);
+        for spec in Self::specs(sizes).iter().filter(|spec| spec.name.ends_with(".weight")) {
+            // Of `down.RESOLUTION`, `fall.RESOLUTION` and `rise.RESOLUTION`; those on the way up begin at the coarsest.
+            let mut parts = spec.name.split('.');
+            let (part, number) = (parts.next(), parts.next().and_then(|number| number.parse::<u32>().ok()));
+            let coarsest = sizes.resolutions as u32 - 1;
+            let level = match (part, number) {
+                (Some("down" | "fall"), Some(number)) => number,
+                // As many places as it reads.
+                (Some("rise"), Some(number)) => coarsest + 1 - number,
+                (Some("up"), Some(number)) => coarsest - number,
+                _ => 0,
+            };
+            let places = (height * width) as f64 / f64::from(4u32.pow(level));
+            products += spec.shape.iter().product::<i64>() as f64 * places;
+            given += spec.shape[0] as f64 * places;
+        }
+        (products, given)
     }
 
     fn build(sizes: &Sizes, names: &mut Names) -> Built<Self> {
@@ -315,7 +354,7 @@ mod tests {
 
     fn network(sizes: &Sizes) -> PixelCnn {
         let parameters = Parameters::initialise(PixelCnn::specs(sizes), 5, Kind::Double);
-        PixelCnn::new(sizes, &parameters).unwrap()
+        PixelCnn::new(sizes, &parameters)
     }
 
     /// Row B10: outputs of a pixel have no gradient of it, nor of any after it, and some of those before.

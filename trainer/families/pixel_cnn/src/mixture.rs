@@ -1,8 +1,7 @@
 //! Mixtures of logistic distributions over the 256 values of a pixel (Salimans et al. 2017, §2.1 and §2.2).
 
+use segue_kernels::noise::Noise;
 use tch::{Kind, Tensor};
-
-use crate::losses::softplus;
 
 /// Half the distance of two values of [−1, 1].
 const HALF: f64 = 1.0 / 255.0;
@@ -19,6 +18,11 @@ pub fn outputs_of(channels: usize, mixtures: usize) -> usize {
         1 => 3 * mixtures,
         _ => (1 + 3 * channels) * mixtures,
     }
+}
+
+/// ln (1 + exp x), exact to the last place for large x too.
+pub fn softplus(x: &Tensor) -> Tensor {
+    x.clamp_min(0.0) + x.abs().neg().exp().log1p()
 }
 
 /// ln P of values `x` in [−1, 1] under logistic distributions of these means and logarithms of scales, of the same shape or one that spreads to it.
@@ -66,6 +70,29 @@ pub fn log_likelihood(x: &Tensor, outputs: &Tensor) -> Tensor {
         }
     };
     of_mixtures.logsumexp([1], false).sum_dim_intlist([1, 2].as_slice(), false, None::<Kind>)
+}
+
+/// Draws pixels: `[batch, channels]` in [−1, 1]. `outputs`: those of one place, `[batch, outputs]`.
+pub fn draw(outputs: &Tensor, channels: i64, noise: &Noise) -> Tensor {
+    let per_mixture = outputs_of(channels as usize, 1) as i64;
+    let mixtures = outputs.size()[1] / per_mixture;
+    let uniform = || noise.uniform(&[outputs.size()[0], mixtures]);
+    // The largest of logits and Gumbel noise is drawn as their softmax has it.
+    let chosen = (outputs.narrow(1, 0, mixtures) - uniform().log().neg().log()).argmax(1, true);
+    let of = |part: i64| outputs.narrow(1, part * mixtures, mixtures).gather(1, &chosen, false); // [batch, 1]
+    let logistic = |channel: i64, mean: &Tensor| {
+        let u = uniform().narrow(1, 0, 1);
+        let scale = of(1 + channels + channel).clamp_min(LEAST_LOG_SCALE).exp();
+        (mean + scale * (u.log() - (u.neg() + 1.0).log())).clamp(-1.0, 1.0)
+    };
+    let first = logistic(0, &of(1));
+    if channels == 1 {
+        return first;
+    }
+    let coefficient = |index: i64| of(1 + 2 * channels + index).tanh();
+    let second = logistic(1, &(of(2) + coefficient(0) * &first));
+    let third = logistic(2, &(of(3) + coefficient(1) * &first + coefficient(2) * &second));
+    Tensor::cat(&[first, second, third], 1)
 }
 
 #[cfg(test)]
@@ -128,6 +155,31 @@ mod tests {
             + grey(x[2], 0.5 + b * x[0] + c * x[1], -1.5);
         let found = log_likelihood(&column(&x), &outputs).double_value(&[0]);
         assert!((found - apart).abs() < 1e-12, "{found} and {apart}");
+    }
+
+    /// What is drawn has the mean and the share of edges of its distribution.
+    #[test]
+    fn draws_follow_the_likelihoods() {
+        for (outputs, channels) in
+            [(golden(), 1), (column(&[0.0, 0.1, -0.9, 0.5, -2.0, -1.0, -1.5, 0.4, -0.3, 0.8]), 3)]
+        {
+            let outputs = outputs.view([1, -1]).expand([40_000, -1], false);
+            let drawn = draw(&outputs, channels, &Noise::new(3));
+            assert_eq!(drawn.size(), [40_000, channels]);
+            // The first channel depends on no other.
+            let drawn = (drawn.select(1, 0) * 127.5 + 127.5).round();
+            let values: Vec<f64> = (0..256).map(|value| -1.0 + 2.0 * f64::from(value) / 255.0).collect();
+            let alone = match channels {
+                1 => golden(),
+                _ => column(&[0.0, 0.1, -2.0]),
+            };
+            let probabilities: Vec<f64> = values.iter().map(|x| of(*x, &alone).exp()).collect();
+            let mean: f64 = probabilities.iter().zip(0..).map(|(p, value)| p * f64::from(value)).sum();
+            let found = drawn.mean(None::<Kind>).double_value(&[]);
+            assert!((found - mean).abs() < 2.0, "{found} and {mean}");
+            let edge = drawn.eq(255.0).to_kind(Kind::Double).mean(None::<Kind>).double_value(&[]);
+            assert!((edge - probabilities[255]).abs() < 0.01, "{edge} and {}", probabilities[255]);
+        }
     }
 
     #[test]

@@ -1,0 +1,184 @@
+//! A trained model: classes of images, their errors, and pictures of what the generator makes.
+
+use std::path::{Path, PathBuf};
+
+use segue_data_error::DataError;
+use segue_engine::checkpoint::{TABLES, check_finite, read_tensors};
+use segue_family::{Answer, Asker, Outputs, Question, Trained};
+use segue_images::ImageSet;
+use segue_kernels::noise::Noise;
+use segue_kernels::{Parameters, TrainError};
+use segue_pixel_cnn::{GridOptions, ImagesOptions, write_grid};
+use segue_report::csv_line;
+use serde_json::{Value, json};
+use tch::{Kind, Tensor};
+
+use super::config::ComplementGanConfig;
+use super::evaluate::{self, likeliest};
+use super::learner::Player;
+use super::network::Moments;
+use super::plan::Plan;
+
+/// A trained discriminator, and the generator it learnt against.
+pub struct Classifier {
+    /// The folder with its weights.
+    pub path: PathBuf,
+    /// Its sizes.
+    pub config: ComplementGanConfig,
+    discriminator: Player,
+}
+
+/// A network of a folder, with its tables.
+fn player(folder: &Path, file: &str, plan: Plan) -> Result<Player, TrainError> {
+    let path = folder.join(file);
+    let (mut stored, specs) = (read_tensors(&path)?, plan.specs());
+    let weights: Vec<Tensor> =
+        specs.iter().map(|spec| stored.take(&spec.name, &spec.shape)).collect::<Result<_, _>>()?;
+    check_finite(&path, specs.iter().map(|spec| spec.name.as_str()).zip(&weights))?;
+    let player = Player::new(plan, Parameters::from_tensors(specs, weights, Kind::Float));
+    let tables = player.tables();
+    if !tables.is_empty() {
+        let path = folder.join(TABLES);
+        let mut stored = read_tensors(&path)?;
+        for (name, mut table) in tables {
+            let found = stored.take(&name, &table.size())?;
+            check_finite(&path, [(name.as_str(), &found)].into_iter())?;
+            table.copy_(&found);
+        }
+    }
+    Ok(player)
+}
+
+impl Classifier {
+    /// The model of a folder.
+    pub fn of(trained: Trained) -> Result<Self, TrainError> {
+        let Some(config) = trained.config.get::<ComplementGanConfig>() else {
+            return Err(trained.is_not("a model that classifies images"));
+        };
+        let config = config.clone();
+        let discriminator = player(&trained.path, "model.safetensors", Plan::discriminator(&config))?;
+        Ok(Self { path: trained.path, config, discriminator })
+    }
+
+    /// Logits of images: rows of the classes.
+    fn logits(&self, set: &ImageSet, asker: &mut Asker) -> Result<Vec<Vec<f64>>, TrainError> {
+        let all: Vec<u32> = (0..set.len() as u32).collect();
+        evaluate::logits(&self.discriminator.network(), set, &all, asker.comm, &mut asker.watch)
+    }
+
+    /// As many images of its generator: `[count, pixels]` in [0, 1].
+    fn generated(&self, count: u64, seed: u64) -> Result<Tensor, TrainError> {
+        let generator = player(&self.path, "generator.safetensors", Plan::generator(&self.config))?;
+        let z = Noise::new(seed).uniform(&[count as i64, self.config.noise_size as i64]);
+        let running = Moments::Running(generator.running());
+        Ok(tch::no_grad(|| generator.network().forward(&z, None, running)).states)
+    }
+}
+
+/// The probability of each class given that an image is none of the generator's.
+fn probabilities(logits: &[f64]) -> Vec<f32> {
+    let largest = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let sum: f64 = logits.iter().map(|logit| (logit - largest).exp()).sum();
+    logits.iter().map(|logit| ((logit - largest).exp() / sum) as f32).collect()
+}
+
+/// Images whose class is known, and the errors among them, of each class.
+fn errors(set: &ImageSet, predicted: &[usize], classes: usize) -> Vec<(u64, u64)> {
+    let mut counts = vec![(0, 0); classes];
+    for (image, predicted) in predicted.iter().enumerate() {
+        let known = set.label(image).map(usize::from);
+        if let Some((images, wrong)) = known.and_then(|class| counts.get_mut(class)) {
+            *images += 1;
+            *wrong += u64::from(known != Some(*predicted));
+        }
+    }
+    counts
+}
+
+/// The error of all classes in percent, where the class of some image is known.
+fn error(counts: &[(u64, u64)]) -> Option<f64> {
+    let (images, wrong) = counts.iter().fold((0, 0), |sums, of| (sums.0 + of.0, sums.1 + of.1));
+    (images > 0).then(|| 100.0 * wrong as f64 / images as f64)
+}
+
+/// The classes of images: image, class, probability of each class.
+pub struct ImageClasses;
+
+impl Question for ImageClasses {
+    type Options = ImagesOptions;
+    const NAME: &'static str = "image classes";
+    const ABOUT: &'static str = "Classes of images";
+    const EXAMPLE: &'static str = "  segue predict runs/mnist --images images/mnist --csv classes.csv";
+
+    fn answer(model: Trained, options: ImagesOptions, asker: &mut Asker) -> Result<Answer, TrainError> {
+        let classifier = Classifier::of(model)?;
+        let set = options.open(&classifier.path, classifier.config.image)?;
+        let logits = classifier.logits(&set, asker)?;
+        let predicted: Vec<usize> = logits.iter().map(|row| likeliest(row)).collect();
+        let rows: Vec<Vec<f32>> = logits.iter().map(|row| probabilities(row)).collect();
+        let of_classes = (0..classifier.config.classes).map(|class| format!("p{class}"));
+        let mut text = csv_line(["image".into(), "class".into()].into_iter().chain(of_classes));
+        for (image, row) in rows.iter().enumerate() {
+            let place = [image.to_string(), predicted[image].to_string()];
+            text += &csv_line(place.into_iter().chain(row.iter().map(f32::to_string)));
+        }
+        let error = error(&errors(&set, &predicted, classifier.config.classes));
+        if let Some(error) = error {
+            (asker.tell)(&format!("error {error:.2} % of images whose class is known"));
+        }
+        let row = |(image, row): (usize, &Vec<f32>)| json!({ "image": image, "class": predicted[image], "probabilities": row });
+        let predictions: Value = rows.iter().enumerate().map(row).collect();
+        let value = json!({ "model": classifier.path, "error": error, "predictions": predictions });
+        Ok(Answer { value, text })
+    }
+}
+
+/// Which images are scored, and which are made.
+#[derive(Debug, clap::Args)]
+pub struct ErrorOptions {
+    #[command(flatten)]
+    of: ImagesOptions,
+    #[command(flatten)]
+    grid: GridOptions,
+}
+
+/// Errors of images whose class is known, and what the generator makes.
+pub struct ImageErrors;
+
+impl Question for ImageErrors {
+    type Options = ErrorOptions;
+    const NAME: &'static str = "images";
+    const ABOUT: &'static str =
+        "Measure how many images are taken for another class, and draw what a generator makes";
+    const EXAMPLE: &'static str =
+        "  segue eval images --model runs/mnist --images images/mnist --grid generated.png";
+
+    fn outputs(options: &ErrorOptions) -> Outputs {
+        options.grid.output().into_iter().collect()
+    }
+
+    fn answer(model: Trained, options: ErrorOptions, asker: &mut Asker) -> Result<Answer, TrainError> {
+        let classifier = Classifier::of(model)?;
+        let set = options.of.open(&classifier.path, classifier.config.image)?;
+        let logits = classifier.logits(&set, asker)?;
+        let predicted: Vec<usize> = logits.iter().map(|row| likeliest(row)).collect();
+        let counts = errors(&set, &predicted, classifier.config.classes);
+        let Some(error) = error(&counts) else {
+            let why =
+                "the images have no labels, by which they are scored\nhint: `segue predict` asks for none";
+            return Err(DataError::Usage(why.into()).into());
+        };
+        let wrong: u64 = counts.iter().map(|of| of.1).sum();
+        (asker.tell)(&format!("error {error:.2} %: {wrong} of {} images", set.len()));
+        let of_class = |(class, (images, wrong)): (usize, &(u64, u64))| json!({ "class": class, "images": images, "errors": wrong });
+        let by_class: Value = counts.iter().enumerate().map(of_class).collect();
+        if let (Some(path), 0) = (&options.grid.grid, asker.comm.rank()) {
+            let made = classifier.generated(options.grid.count, options.grid.seed)?;
+            write_grid(path, &made, classifier.config.image)?;
+        }
+        let value = json!({
+            "model": classifier.path, "images": set.len(), "errors": wrong, "error": error, "classes": by_class,
+        });
+        Ok(Answer { value, ..Answer::default() })
+    }
+}

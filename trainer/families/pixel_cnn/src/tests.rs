@@ -1,0 +1,149 @@
+//! Whole runs, on stripes with noise.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use segue_collectives::{local::Local, simulated};
+use segue_images::Splits;
+use segue_kernels::libtorch;
+use segue_kernels::noise::Noise;
+use tch::Kind;
+
+use super::*;
+
+/// Writes images of 6 × 6 pixels in MNIST's files: lying or standing stripes, by image.
+fn write(folder: &Path, split: &str, count: u32) {
+    let draws = segue_random::Stream::new(count.into(), segue_random::Purpose::Synthetic, &[]);
+    let pixel = |image: u64, at: u64| {
+        let stripe = if image.is_multiple_of(2) { at / 6 } else { at % 6 } % 2;
+        (64.0 + 100.0 * stripe as f64 + 20.0 * draws.uniform(image * 36 + at)) as u8
+    };
+    let pixels: Vec<u8> =
+        (0..u64::from(count)).flat_map(|image| (0..36).map(move |at| pixel(image, at))).collect();
+    let header = |sizes: &[u32]| -> Vec<u8> {
+        let magic = [0, 0, 8, sizes.len() as u8];
+        magic.into_iter().chain(sizes.iter().flat_map(|size| size.to_be_bytes())).collect()
+    };
+    let file = |part: &str| folder.join(format!("{split}-{part}-ubyte"));
+    fs::write(file("images-idx3"), [header(&[count, 6, 6]), pixels].concat()).unwrap();
+    fs::write(file("labels-idx1"), [header(&[count]), vec![0; count as usize]].concat()).unwrap();
+}
+
+fn stripes() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), "train", 120);
+    write(dir.path(), "t10k", 40);
+    dir
+}
+
+fn config(images: &Path, run: &Path, more: &[&str]) -> Config {
+    let own = [format!("data.corpus={}", images.display()), format!("run.dir={}", run.display())];
+    let sizes = [
+        "model.model_type=pixel-cnn",
+        "model.filters=6",
+        "model.mixtures=3",
+        "data.held_out=20",
+        "train.lanes=8",
+        "train.micro_batch=2",
+        "train.steps=6",
+        "eval.every=3",
+        "checkpoint.every=2",
+        "checkpoint.keep=100",
+        "optim.lr=1e-2",
+        "schedule.kind=constant",
+    ];
+    let all = sizes.iter().chain(more).map(|key| key.to_string()).chain(own).collect::<Vec<_>>();
+    segue_testing::models::<PixelCnnConfig>().load(None, &all).unwrap().config
+}
+
+fn train(config: &Config, comm: &dyn Communicator, stop: bool) -> Outcome {
+    libtorch::set_threads(1);
+    let mut config = config.clone();
+    let job = open(&mut config).unwrap();
+    job.train(&config, Compute::CPU, comm, &|| stop, &mut |_| {}).unwrap()
+}
+
+/// Tables of the last checkpoint and of the best model, by name.
+fn tables(run: &Path) -> BTreeMap<String, Vec<u8>> {
+    let files = ["checkpoints/step-00000006", "best"]
+        .into_iter()
+        .flat_map(|folder| fs::read_dir(run.join(folder)).unwrap().map(move |file| (folder, file.unwrap())));
+    let tables = files.filter(|(_, file)| file.path().extension().is_some_and(|end| end == "safetensors"));
+    tables
+        .map(|(folder, file)| (format!("{folder}/{:?}", file.file_name()), fs::read(file.path()).unwrap()))
+        .collect()
+}
+
+#[test]
+fn a_run_ends_with_the_same_bytes_on_any_ranks_and_stopped_at_every_step() {
+    let images = stripes();
+    let run = |folder: &Path, ranks: usize, stop: bool| {
+        let config = config(images.path(), folder, &["model.dropout=0.2"]);
+        simulated::run(ranks, |comm| train(&config, comm, stop))[0].preempted
+    };
+    let whole = tempfile::tempdir().unwrap();
+    run(whole.path(), 1, false);
+    let alone = tables(whole.path());
+    assert!(alone.len() >= 2, "{:?}", alone.keys());
+    for ranks in [2, 4] {
+        let folder = tempfile::tempdir().unwrap();
+        run(folder.path(), ranks, false);
+        assert!(tables(folder.path()) == alone, "{ranks} ranks");
+    }
+    let parts = tempfile::tempdir().unwrap();
+    let mut ranks = [1, 2, 4].into_iter().cycle();
+    while run(parts.path(), ranks.next().unwrap(), true) {}
+    assert!(tables(parts.path()) == alone, "stopped at every step");
+}
+
+/// Bits per dimension of test images under a histogram of each pixel of the training images, each value counted once more.
+fn of_histograms(splits: &Splits) -> f64 {
+    let (train, test) = (&splits.train, splits.test.as_ref().unwrap());
+    let nats = |at: usize, value: u8| {
+        let seen = (0..train.len()).filter(|image| train.image(*image)[at] == value).count();
+        -((seen as f64 + 1.0) / (train.len() as f64 + 256.0)).ln()
+    };
+    let of_image =
+        |image: usize| test.image(image).iter().enumerate().map(|(at, value)| nats(at, *value)).sum::<f64>();
+    (0..test.len()).map(of_image).sum::<f64>() / (test.len() as f64 * 36.0 * std::f64::consts::LN_2)
+}
+
+/// Row B10: a density finds more than the values of each pixel by itself; its folder gives the same densities, draws, and says what it does not fit.
+#[test]
+fn a_density_is_below_histograms_of_pixels_and_opens_again() {
+    let (images, run) = (stripes(), tempfile::tempdir().unwrap());
+    let longer = ["train.steps=150", "eval.every=50", "checkpoint.every=150"];
+    let outcome = train(&config(images.path(), run.path(), &longer), &Local, false);
+    let (_, best) = outcome.best.unwrap();
+    let splits = Splits::open(images.path()).unwrap();
+    let histograms = of_histograms(&splits);
+    assert!(best < histograms, "{best} and {histograms} bits per dimension");
+
+    let density = Density::open(run.path()).unwrap();
+    let test = splits.test.unwrap();
+    let all: Vec<u32> = (0..test.len() as u32).collect();
+    let nats = tch::no_grad(|| density.log_density(&super::images::values(&test, &all)));
+    let nats = Vec::<f64>::try_from(nats.to_kind(Kind::Double)).unwrap();
+    let found = bits_per_dimension(&nats, 36);
+    assert!(found < histograms, "{found} and {histograms}");
+    let drawn = density.sample(3, &Noise::new(4));
+    assert_eq!(drawn.size(), [3, 36]);
+    assert!(
+        drawn.equal(&density.sample(3, &Noise::new(4))) && !drawn.equal(&density.sample(3, &Noise::new(5)))
+    );
+    let bytes = &drawn * 255.0;
+    assert!((&bytes - bytes.round()).abs().max().double_value(&[]) < 1e-4);
+    // What is drawn is about as likely as what is there.
+    let of_drawn = Vec::<f64>::try_from(density.log_density(&drawn).to_kind(Kind::Double)).unwrap();
+    assert!(bits_per_dimension(&of_drawn, 36) < 8.0);
+}
+
+#[test]
+fn centiles_are_the_public_programs() {
+    let densities =
+        || (0..20).map(|i| -10.0 * (1.0 + f64::from(i)) + 3.0 * f64::from(i).sin()).collect::<Vec<f64>>();
+    assert!((centile(&mut densities(), 10.0) + 182.884_192_476).abs() < 1e-8);
+    assert_eq!(centile(&mut densities(), 100.0), densities()[0]);
+    assert_eq!(centile(&mut densities(), 0.0), *densities().iter().min_by(|a, b| a.total_cmp(b)).unwrap());
+}
