@@ -149,6 +149,61 @@ mod tests {
         assert!(error.contains("test images have 1 channel of 2 x 1"), "{error}");
     }
 
+    /// A file of a data set: its name, and its bytes.
+    type File = (String, Vec<u8>);
+
+    /// Of each form: files of the training split, and those of the test split, its images last.
+    fn sets() -> [(&'static str, Vec<File>, Vec<File>); 5] {
+        let idx_files = |split: &str| {
+            let (images, labels) = (idx(&[1, 1, 2], &[1, 2]), idx(&[1], &[3]));
+            vec![
+                (format!("{split}-labels-idx1-ubyte"), labels),
+                (format!("{split}-images-idx3-ubyte"), images),
+            ]
+        };
+        let five = |ending: &str, batch: &[u8]| {
+            (1..=5).map(|number| (format!("data_batch_{number}{ending}"), batch.to_vec())).collect()
+        };
+        let one = |name: &str, bytes: &[u8]| vec![(name.to_owned(), bytes.to_vec())];
+        let (binary, python) = (cifar_record(1, 2), pickled_batch(&[1], "u1", "labels"));
+        let (svhn, grey) =
+            (mat::file(false, false), png(2, 1, png::ColorType::Grayscale, png::BitDepth::Eight));
+        [
+            ("IDX files", idx_files("train"), idx_files("t10k")),
+            ("CIFAR-10, binary version", five(".bin", &binary), one("test_batch.bin", &binary)),
+            ("CIFAR-10, Python version", five("", &python), one("test_batch", &python)),
+            ("SVHN", one("train_32x32.mat", &svhn), one("test_32x32.mat", &svhn)),
+            ("PNG files", one("train/a/0.png", &grey), one("test/a/0.png", &grey)),
+        ]
+    }
+
+    fn write(folder: &Path, files: &[File]) {
+        for (name, bytes) in files {
+            let path = folder.join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, bytes).unwrap();
+        }
+    }
+
+    /// A test split that is not there is none; one that is damaged is never taken for that.
+    #[test]
+    fn every_form_says_whether_it_has_test_images() {
+        for (source, train, test) in sets() {
+            let dir = tempfile::tempdir().unwrap();
+            write(dir.path(), &train);
+            let found = Splits::open(dir.path()).unwrap();
+            assert!(found.train.source() == source && found.test.is_none(), "{source}");
+            write(dir.path(), &test);
+            let found = Splits::open(dir.path()).unwrap().test.unwrap();
+            assert!(found.source() == source && found.len() == open(dir.path(), Split::Test).unwrap().len());
+            let (name, whole) = test.last().unwrap();
+            fs::write(dir.path().join(name), &whole[..whole.len() / 2]).unwrap();
+            let error = Splits::open(dir.path()).unwrap_err();
+            assert_eq!(error.exit_code(), 65, "{source}: {error}");
+            assert!(error.to_string().contains(name), "{source}: {error}");
+        }
+    }
+
     #[test]
     fn what_was_looked_for_is_named() {
         let dir = tempfile::tempdir().unwrap();

@@ -89,7 +89,7 @@ pub fn check_pretraining(task: &FinetuneConfig, own: &TaskConfig) -> Result<(), 
 /// Whether a configuration as JSON names no data although its family reads some.
 pub fn lacks_corpus(config: &Value) -> bool {
     let data = &config["data"];
-    data["corpus"].is_string() && !["corpus", "corpora"].iter().any(|key| names_data(&data[*key]))
+    data["corpus"].is_string() && !["corpus", "corpora", "drawn"].iter().any(|key| names_data(&data[*key]))
 }
 
 /// Whether this value of a key of `[data]` names any.

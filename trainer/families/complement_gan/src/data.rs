@@ -13,22 +13,89 @@ use tch::Tensor;
 use super::config::ComplementGanConfig;
 use super::keys::{DataConfig, Fakes, Unlabelled};
 use super::learner::ImageBatch;
+use super::plane::{Complement, PlaneSet, Points};
 
-/// Images, and what each of them is for.
+/// What is learnt from.
+pub enum Examples {
+    /// Images of a folder.
+    Images(ImageSet),
+    /// Points of the plane.
+    Points(Points),
+}
+
+impl Examples {
+    /// How many.
+    pub fn count(&self) -> usize {
+        match self {
+            Self::Images(set) => set.len(),
+            Self::Points(points) => points.values.len(),
+        }
+    }
+
+    /// Classes of all of them, and how many classes there are; `None` where they are not known.
+    pub fn labels(&self) -> Option<(&[u16], usize)> {
+        match self {
+            Self::Images(set) => set.labels().map(|labels| (labels.of_images.as_slice(), labels.classes)),
+            Self::Points(points) => Some((&points.classes, points.class_count.into())),
+        }
+    }
+
+    /// Class of one, where it is known.
+    pub fn label(&self, number: usize) -> Option<u16> {
+        self.labels().and_then(|(of_all, _)| of_all.get(number).copied())
+    }
+
+    /// Those number `numbers`: `[examples, values]`, of images in [0, 1].
+    pub fn values(&self, numbers: &[u32]) -> Tensor {
+        match self {
+            Self::Images(set) => values(set, numbers),
+            Self::Points(points) => tensor(numbers.iter().map(|number| points.values[*number as usize])),
+        }
+    }
+}
+
+/// Where networks see the origin of the plane, and how large they see it: within (0, 1), as pixels are.
+const ORIGIN: f64 = 0.5;
+const SIZE: f64 = 0.4;
+
+/// Points as networks see them: `[points, 2]`.
+pub fn tensor(points: impl Iterator<Item = [f32; 2]>) -> Tensor {
+    Tensor::from_slice(points.collect::<Vec<_>>().as_flattened()).view([-1, 2]) * SIZE + ORIGIN
+}
+
+/// What networks make, `[points, 2]`, as points of the plane.
+pub fn points_of(made: &Tensor) -> Result<Vec<[f32; 2]>, TrainError> {
+    let values = Vec::<f32>::try_from(&((made - ORIGIN) / SIZE).view([-1]))?;
+    Ok(values.as_chunks().0.to_vec())
+}
+
+/// Examples, and what each of them is for.
 pub struct Material {
-    /// All of them.
-    pub splits: Splits,
-    /// Training images with labels.
+    /// Those that are trained on and those that choose the best step.
+    pub train: Examples,
+    /// Those that are tested on; `None` if the set has none.
+    pub test: Option<Examples>,
+    /// Training examples with labels.
     pub labelled: Vec<u32>,
     /// Those that are trained on without.
     pub unlabelled: Vec<u32>,
     /// Those whose labels choose the best step.
     pub held_out: Vec<u32>,
+    /// Where fakes are drawn, of points.
+    complement: Option<(Complement, u64)>,
+    content: String,
 }
 
 impl Material {
-    /// Opens the images that `data` names, and fits `config` to them.
+    /// Opens the images that `data` names, or draws its points, and fits `config` to them.
     pub fn open(data: &DataConfig, config: &mut ComplementGanConfig) -> Result<Self, TrainError> {
+        match data.drawn.set() {
+            Some(set) => Self::of_points(set, data, config),
+            None => Self::of_images(data, config),
+        }
+    }
+
+    fn of_images(data: &DataConfig, config: &mut ComplementGanConfig) -> Result<Self, TrainError> {
         if data.corpus.is_empty() {
             let what =
                 "data.corpus is not set\nhint: add data.corpus=FOLDER of images to the command or the recipe";
@@ -36,54 +103,81 @@ impl Material {
         }
         let folder = Path::new(&data.corpus);
         let splits = Splits::open(folder)?;
-        let Some(labels) = splits.train.labels() else {
-            let why = "its training images have no labels, of which a few are trained on";
-            return Err(DataError::Usage(format!("{}: {why}", folder.display())).into());
-        };
+        check_labels(&splits, folder)?;
         fit("model.image", &mut config.image, size_of(&splits.train))?;
-        fit("model.classes", &mut config.classes, labels.classes)?;
-        check_test(&splits, folder)?;
-        let labelled =
-            subset::labelled(&labels.of_images, labels.classes, data.labels_per_class, data.subset_seed)?;
-        let held_out = subset::held_out(splits.train.len(), &labelled, data.held_out, data.subset_seed)?;
-        let unlabelled = (0..splits.train.len() as u32).filter(|image| {
+        let mut hash = blake3::Hasher::new();
+        images::hash(&splits, &mut hash);
+        let Splits { train, test } = splits;
+        Self::of(Examples::Images(train), test.map(Examples::Images), data, config, hash)
+    }
+
+    /// As many points to train on as to test on, the latter by the next seed.
+    fn of_points(
+        set: PlaneSet,
+        data: &DataConfig,
+        config: &mut ComplementGanConfig,
+    ) -> Result<Self, TrainError> {
+        fit("model.image", &mut config.image, [1, 1, 2])?;
+        let drawn = |seed| set.points(data.point_count, seed);
+        let (train, test) = (drawn(data.subset_seed), drawn(data.subset_seed.wrapping_add(1)));
+        let mut hash = blake3::Hasher::new();
+        for points in [&train, &test] {
+            points.values.as_flattened().iter().for_each(|value| _ = hash.update(&value.to_le_bytes()));
+        }
+        let complement = Complement::of(&train.values)?;
+        let own = Self::of(Examples::Points(train), Some(Examples::Points(test)), data, config, hash)?;
+        Ok(Self { complement: Some((complement, data.subset_seed)), ..own })
+    }
+
+    fn of(
+        train: Examples,
+        test: Option<Examples>,
+        data: &DataConfig,
+        config: &mut ComplementGanConfig,
+        mut hash: blake3::Hasher,
+    ) -> Result<Self, TrainError> {
+        let (of_all, classes) = train.labels().unwrap_or_default();
+        fit("model.classes", &mut config.classes, classes)?;
+        let labelled = subset::labelled(of_all, classes, data.labels_per_class, data.subset_seed)?;
+        let held_out = subset::held_out(train.count(), &labelled, data.held_out, data.subset_seed)?;
+        let unlabelled = (0..train.count() as u32).filter(|image| {
             held_out.binary_search(image).is_err()
                 && (data.unlabelled == Unlabelled::All || labelled.binary_search(image).is_err())
         });
         let unlabelled: Vec<u32> = unlabelled.collect();
         if unlabelled.is_empty() {
-            let why = "no image is left to train on without its label";
-            return Err(DataError::Usage(format!("{}: {why}", folder.display())).into());
+            let why = "no image is left to train on without its label\nhint: lower data.held_out or data.labels_per_class";
+            return Err(DataError::Usage(why.into()).into());
         }
-        Ok(Self { splits, labelled, unlabelled, held_out })
+        for part in [&labelled, &held_out] {
+            part.iter().for_each(|image| _ = hash.update(&image.to_le_bytes()));
+        }
+        let content = hash.finalize().to_hex().to_string();
+        Ok(Self { train, test, labelled, unlabelled, held_out, complement: None, content })
     }
 
     /// Names the data.
     pub fn fingerprint(&self) -> String {
-        let mut hash = blake3::Hasher::new();
-        images::hash(&self.splits, &mut hash);
-        for part in [&self.labelled, &self.held_out] {
-            part.iter().for_each(|image| _ = hash.update(&image.to_le_bytes()));
-        }
-        hash.finalize().to_hex().to_string()
+        self.content.clone()
     }
 }
 
-/// Refuses test images without labels, or of classes that no training image has.
-fn check_test(Splits { train, test }: &Splits, folder: &Path) -> Result<(), TrainError> {
+/// Refuses images without labels, and test images of classes that no training image has.
+fn check_labels(Splits { train, test }: &Splits, folder: &Path) -> Result<(), TrainError> {
     let classes = |set: &ImageSet| set.labels().map_or(0, |labels| labels.classes);
-    let why = match test.as_ref().map(classes) {
-        Some(0) => "its test images have no labels, by which they are scored".to_string(),
-        Some(found) if found > classes(train) => {
-            format!("test images are of {found} classes, training images of {}", classes(train))
+    let why = match (classes(train), test.as_ref().map(classes)) {
+        (0, _) => "its training images have no labels, of which a few are trained on".to_string(),
+        (_, Some(0)) => "its test images have no labels, by which they are scored".into(),
+        (of_train, Some(found)) if found > of_train => {
+            format!("test images are of {found} classes, training images of {of_train}")
         }
         _ => return Ok(()),
     };
     Err(DataError::Usage(format!("{}: {why}", folder.display())).into())
 }
 
-/// Classes of images, `[images]` int64.
-pub fn labels(set: &ImageSet, numbers: &[u32]) -> Tensor {
+/// Classes of examples, `[examples]` int64.
+pub fn labels(set: &Examples, numbers: &[u32]) -> Tensor {
     let label = |number: &u32| i64::from(set.label(*number as usize).unwrap_or(0));
     Tensor::from_slice(&numbers.iter().map(label).collect::<Vec<_>>())
 }
@@ -119,7 +213,7 @@ impl ImageReader {
 
     /// Images by micro-step: `[micro_steps, micro_batch, pixels]`.
     fn images(&self, numbers: &[u32]) -> Tensor {
-        let images = values(&self.material.splits.train, numbers);
+        let images = self.material.train.values(numbers);
         let pixels = images.size()[1];
         images.view([self.micro_steps as i64, -1, pixels])
     }
@@ -129,19 +223,26 @@ impl Reader for ImageReader {
     type Batch = ImageBatch;
 
     fn read(&mut self, nth: u64) -> Result<ImageBatch, DataError> {
-        let Material { splits, labelled, unlabelled, .. } = self.material.as_ref();
+        let Material { train, labelled, unlabelled, complement, .. } = self.material.as_ref();
         let of = if self.of_generator { Use::OfGenerator } else { Use::Unlabelled };
         let with_labels = (!self.of_generator).then(|| {
             let numbers = self.drawn(labelled, Use::Labelled, nth);
-            let labels = labels(&splits.train, &numbers).view([self.micro_steps as i64, -1]);
+            let labels = labels(train, &numbers).view([self.micro_steps as i64, -1]);
             (self.images(&numbers), labels)
         });
-        let real = self.fakes == Fakes::Data && !self.of_generator;
-        Ok(ImageBatch {
-            labelled: with_labels,
-            unlabelled: self.images(&self.drawn(unlabelled, of, nth)),
-            fakes: real.then(|| self.images(&self.drawn(unlabelled, Use::Fakes, nth))),
-        })
+        let fakes = match (self.fakes, complement) {
+            _ if self.of_generator => None,
+            (Fakes::Data, _) => Some(self.images(&self.drawn(unlabelled, Use::Fakes, nth))),
+            (Fakes::Complement, Some((complement, seed))) => {
+                let first = (nth - 1) * self.lanes.all as u64;
+                let draw = |lane: usize| complement.draw(*seed, first + lane as u64);
+                let points = self.lanes.own.clone().map(draw).collect::<Result<Vec<_>, _>>()?;
+                Some(tensor(points.into_iter()).view([self.micro_steps as i64, -1, 2]))
+            }
+            _ => None,
+        };
+        let unlabelled = self.images(&self.drawn(unlabelled, of, nth));
+        Ok(ImageBatch { labelled: with_labels, unlabelled, fakes })
     }
 }
 
@@ -163,7 +264,14 @@ mod tests {
 
     fn data(folder: &Path, unlabelled: Unlabelled) -> DataConfig {
         let corpus = folder.display().to_string();
-        DataConfig { corpus, labels_per_class: 2, held_out: 5, subset_seed: 3, unlabelled }
+        DataConfig {
+            corpus,
+            labels_per_class: 2,
+            held_out: 5,
+            subset_seed: 3,
+            unlabelled,
+            ..DataConfig::default()
+        }
     }
 
     fn opened(folder: &Path, unlabelled: Unlabelled) -> Material {
@@ -178,7 +286,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         write(dir.path(), "train", 30);
         let rest = opened(dir.path(), Unlabelled::Rest);
-        assert!(rest.splits.test.is_none());
+        assert!(rest.test.is_none());
         let mut all = [&rest.labelled[..], &rest.unlabelled, &rest.held_out].concat();
         all.sort_unstable();
         assert_eq!(all, (0..30).collect::<Vec<u32>>());
@@ -189,7 +297,7 @@ mod tests {
         assert_eq!(rest.fingerprint(), with_labelled.fingerprint());
         write(dir.path(), "t10k", 9);
         let tested = opened(dir.path(), Unlabelled::Rest);
-        assert_eq!(tested.splits.test.as_ref().map(ImageSet::len), Some(9));
+        assert_eq!(tested.test.as_ref().map(Examples::count), Some(9));
         assert_ne!(tested.fingerprint(), rest.fingerprint());
         // Images that are there are scored: without labels they are an error, not passed over.
         fs::remove_file(dir.path().join("t10k-labels-idx1-ubyte")).unwrap();

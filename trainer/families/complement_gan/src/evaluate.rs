@@ -2,15 +2,13 @@
 
 use segue_collectives::Communicator;
 use segue_engine::{Better, Measures, Share, Watch};
-use segue_images::ImageSet;
 use segue_kernels::TrainError;
 use segue_kernels::noise::Noise;
-use segue_pixel_cnn::images::values;
 use segue_random::{Purpose, derive};
 use serde_json::json;
 use tch::Kind;
 
-use super::data::Material;
+use super::data::{Examples, Material};
 use super::learner::Players;
 use super::losses;
 use super::network::Network;
@@ -25,7 +23,7 @@ const WITH_DENSITY: i64 = 50;
 /// Logits of images number `numbers` of `set`: a row of the classes each. A collective call.
 pub fn logits(
     discriminator: &Network,
-    set: &ImageSet,
+    set: &Examples,
     numbers: &[u32],
     comm: &dyn Communicator,
     watch: &mut Watch,
@@ -33,7 +31,7 @@ pub fn logits(
     let groups: Vec<&[u32]> = numbers.chunks(TOGETHER).collect();
     let share = Share::new(comm, groups.len());
     let own = share.each(1, watch, |part, done| {
-        let logits = tch::no_grad(|| discriminator.see(&values(set, groups[part]), None).logits);
+        let logits = tch::no_grad(|| discriminator.see(&set.values(groups[part]), None).logits);
         done()?;
         let rows = logits.to_kind(Kind::Double).view([-1]);
         Ok(Vec::<f64>::try_from(&rows)?)
@@ -62,7 +60,7 @@ struct Counts {
 /// Classifies images of `set`. A collective call.
 fn classify(
     players: &Players,
-    set: &ImageSet,
+    set: &Examples,
     numbers: &[u32],
     comm: &dyn Communicator,
     watch: &mut Watch,
@@ -106,17 +104,17 @@ fn generated(players: &Players, seed: u64) -> Vec<(&'static str, f64)> {
 
 /// Errors of held-out and of test images. A collective call.
 pub fn measure(
-    players: &Players,
+    players: &mut Players,
     material: &Material,
     generates: bool,
     seed: u64,
     comm: &dyn Communicator,
     watch: &mut Watch,
 ) -> Result<Option<Measures>, TrainError> {
-    let held_out = classify(players, &material.splits.train, &material.held_out, comm, watch)?;
-    let test = match &material.splits.test {
+    let held_out = classify(players, &material.train, &material.held_out, comm, watch)?;
+    let test = match &material.test {
         Some(test) => {
-            let all: Vec<u32> = (0..test.len() as u32).collect();
+            let all: Vec<u32> = (0..test.count() as u32).collect();
             classify(players, test, &all, comm, watch)?
         }
         None => Counts::default(),
@@ -126,7 +124,13 @@ pub fn measure(
     if lead.images == 0.0 {
         return Ok(None);
     }
-    let mut row = json!({ "error": 100.0 * lead.errors / lead.images });
+    let error = 100.0 * lead.errors / lead.images;
+    let scored = if test.images > 0.0 { test } else { held_out };
+    let accuracy = |errors: f64| 1.0 - errors / scored.images;
+    let chosen = accuracy(players.observe(lead.errors, scored.errors));
+    let mut row = json!({
+        "error": error, "accuracy": accuracy(scored.errors), "best": { "accuracy": chosen },
+    });
     let mut scalars = Vec::new();
     let mut found = Vec::new();
     for (name, counts) in [("held-out", held_out), ("test", test)] {
@@ -149,7 +153,6 @@ pub fn measure(
         }
         found.push(format!("{:.1} % of generated images are seen as such", 100.0 * measures[0].1));
     }
-    let error = 100.0 * lead.errors / lead.images;
     Ok(Some(Measures {
         lead: error,
         better: Better::Lower,

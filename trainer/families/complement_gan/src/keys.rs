@@ -2,10 +2,11 @@
 
 use schemars::JsonSchema;
 use segue_configs::range::Range;
-use segue_configs::{Idle, OwnSection};
+use segue_configs::{Config, ConfigError, Idle, OwnSection, out_of_range};
 use serde::{Deserialize, Serialize};
 
 use super::losses::{EntropyOver, FeatureDistance};
+use super::plane::PlaneSet;
 
 /// More images than any set has.
 const MOST_IMAGES: u32 = u32::MAX;
@@ -21,12 +22,42 @@ pub enum Unlabelled {
     All,
 }
 
+/// Points of the plane that stand for images.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum DrawnPoints {
+    /// None: images of a folder.
+    #[default]
+    #[serde(rename = "")]
+    None,
+    /// Four arms of a spiral.
+    Spins,
+    /// Two circles, one inside the other.
+    Circles,
+}
+
+impl DrawnPoints {
+    /// The set that is drawn.
+    pub fn set(self) -> Option<PlaneSet> {
+        match self {
+            Self::None => None,
+            Self::Spins => Some(PlaneSet::Spins),
+            Self::Circles => Some(PlaneSet::Circles),
+        }
+    }
+}
+
 /// `[data]`: the images, and which of them are labelled.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DataConfig {
-    /// Folder of the images, in the files of the public sets. Required.
+    /// Folder of the images, in the files of the public sets. Required, but where points are drawn.
     pub corpus: String,
+    /// Points of the plane that stand for images, drawn by `subset_seed` (Yang 2019, §3.1.4).
+    pub drawn: DrawnPoints,
+    /// How many are drawn to be trained on, and as many to test on.
+    #[schemars(transform = Range::at_least(8).at_most(1 << 20))]
+    pub point_count: usize,
     /// Labelled images of each class.
     #[schemars(transform = Range::at_least(1).at_most(MOST_IMAGES))]
     pub labels_per_class: usize,
@@ -44,6 +75,8 @@ impl Default for DataConfig {
     fn default() -> Self {
         Self {
             corpus: String::new(),
+            drawn: DrawnPoints::None,
+            point_count: 2000,
             labels_per_class: 10,
             held_out: 500,
             subset_seed: 1,
@@ -55,6 +88,19 @@ impl Default for DataConfig {
 impl OwnSection for DataConfig {
     const NAME: &'static str = "data";
     const TITLE: &'static str = "images";
+
+    fn check(&self) -> Result<(), ConfigError> {
+        if self.drawn != DrawnPoints::None && !self.corpus.is_empty() {
+            let why = "data.drawn are drawn, and no images are read beside them\nhint: leave out one of both";
+            return Err(out_of_range("data.corpus", &self.corpus, why));
+        }
+        Ok(())
+    }
+
+    fn idle(&self) -> Vec<Idle> {
+        let why = "needs data.drawn of spins or circles";
+        Idle::all(self.drawn == DrawnPoints::None, Self::NAME, &["point_count"], &["data.drawn"], why)
+    }
 }
 
 /// What the discriminator is to know from the data.
@@ -66,6 +112,8 @@ pub enum Fakes {
     Generator,
     /// Images of the data itself: no better than labels alone (Dai et al. 2017, proposition 1).
     Data,
+    /// Points away from those of the data: a perfect complement generator. Needs `data.drawn`.
+    Complement,
     /// Nothing: it is trained on labels alone.
     None,
 }
@@ -145,14 +193,22 @@ impl Default for ObjectiveConfig {
 
 impl OwnSection for ObjectiveConfig {
     const NAME: &'static str = "objective";
-    const TITLE: &'static str = "complement GAN";
+    const TITLE: &'static str = "images";
+
+    fn check_run(&self, config: &Config) -> Result<(), ConfigError> {
+        if self.fakes == Fakes::Complement && config.own.get::<DataConfig>().drawn == DrawnPoints::None {
+            let why = "the complement of images cannot be drawn\nhint: add data.drawn=spins, or let a generator learn it";
+            return Err(out_of_range("objective.fakes", "complement", why));
+        }
+        Ok(())
+    }
 
     fn idle(&self) -> Vec<Idle> {
         let why = "needs objective.fakes of generator";
         let keys = ["feature_distance", "pull_away", "input_entropy", "low_density"];
         let of_generator =
             Idle::all(self.fakes != Fakes::Generator, Self::NAME, &keys, &["objective.fakes"], why);
-        let why = "needs fakes: objective.fakes of generator or data";
+        let why = "needs fakes: objective.fakes of generator, data or complement";
         let keys = ["unsupervised"];
         let of_fakes = Idle::all(self.fakes == Fakes::None, Self::NAME, &keys, &["objective.fakes"], why);
         let why = "needs objective.entropy above 0";

@@ -109,6 +109,8 @@ pub struct Players {
     all: Vec<Player>,
     /// What keeps generated images out of dense regions.
     density: Option<LowDensity>,
+    /// Errors of the step that has the fewest on the images that choose one, on these and on test images: `[2]`.
+    chosen: Tensor,
 }
 
 impl Players {
@@ -127,6 +129,7 @@ impl Players {
             group: train.group_size(),
             all: plans(config, objective).into_iter().map(player).collect(),
             density: None,
+            chosen: Tensor::from_slice(&[f32::MAX, 0.0]),
         }
     }
 
@@ -146,6 +149,14 @@ impl Players {
     /// The discriminator.
     pub fn discriminator(&self) -> Network<'_> {
         self.all[DISCRIMINATOR].network()
+    }
+
+    /// Takes in an evaluation, of errors on the images that choose a step and on test images, and gives the latter of the step that is chosen by now.
+    pub fn observe(&mut self, choosing: f64, tested: f64) -> f64 {
+        if choosing < self.chosen.double_value(&[0]) {
+            self.chosen.copy_(&Tensor::from_slice(&[choosing, tested]));
+        }
+        self.chosen.double_value(&[1])
     }
 
     /// What keeps generated images out of dense regions.
@@ -399,7 +410,8 @@ impl Learner for Players {
     }
 
     fn tables(&self) -> Vec<(String, Tensor)> {
-        self.all.iter().flat_map(Player::tables).collect()
+        let chosen = ("chosen".to_string(), self.chosen.shallow_clone());
+        self.all.iter().flat_map(Player::tables).chain([chosen]).collect()
     }
 
     /// The discriminator has no moments; what the generator has made has some in both turns, the encoder's come after them.

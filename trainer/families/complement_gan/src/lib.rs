@@ -10,8 +10,12 @@ mod losses;
 mod low_density;
 mod network;
 mod plan;
+pub mod plane;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod theory;
+mod study;
 mod trained;
 
 use std::sync::Arc;
@@ -29,8 +33,8 @@ use segue_pixel_cnn::images::Lanes;
 use serde_json::{Value, json};
 
 pub use config::ComplementGanConfig;
-pub use data::{ImageReader, Material};
-pub use keys::{DataConfig, Fakes, ObjectiveConfig, Unlabelled};
+pub use data::{Examples, ImageReader, Material};
+pub use keys::{DataConfig, DrawnPoints, Fakes, ObjectiveConfig, Unlabelled};
 pub use learner::{DISCRIMINATOR, ENCODER, GENERATOR, ImageBatch, Players};
 pub use losses::{
     EntropyOver, FeatureDistance, conditional_entropy, excess_density, fake, feature_matching, input_entropy,
@@ -38,6 +42,7 @@ pub use losses::{
 };
 use low_density::LowDensity;
 use plan::Plan;
+pub use study::PlanePicture;
 pub use trained::{Classifier, ImageClasses, ImageErrors};
 
 /// The family's line in the list.
@@ -50,7 +55,7 @@ pub static FAMILY: Entry = Entry {
 };
 
 static PREDICTS: Predicts = Predicts(Asked::of::<ImageClasses>());
-static EVALUATIONS: Evaluations = Evaluations(&[Asked::of::<ImageErrors>()]);
+static EVALUATIONS: Evaluations = Evaluations(&[Asked::of::<ImageErrors>(), Asked::of::<PlanePicture>()]);
 
 /// Images that are open.
 struct Opened {
@@ -72,7 +77,8 @@ fn open(config: &mut Config) -> Result<Box<dyn Job>, TrainError> {
 fn fit(config: &mut Config) -> Result<(), TrainError> {
     let section: &ComplementGanConfig = own(&config.model);
     let sizes_are_known = section.pixels() > 0 && section.classes > 0;
-    match config.own.get::<DataConfig>().corpus.is_empty() {
+    let data = config.own.get::<DataConfig>().into_owned();
+    match data.corpus.is_empty() && data.drawn == DrawnPoints::None {
         false => open(config).map(drop),
         true if sizes_are_known => Ok(()),
         true => {
@@ -100,7 +106,7 @@ impl Job for Opened {
         let material = self.material.clone();
         let density = low_density::open(&objective, section.image)?;
         let threshold = |density| {
-            let looked_at = (&material.splits.train, material.unlabelled.as_slice());
+            let looked_at = (&material.train, material.unlabelled.as_slice());
             let mut silent = |_, _| {};
             let mut watch = Watch::new(&mut silent).stopped_by(stop);
             LowDensity::new(density, &objective, config.train.seed, looked_at, comm, &mut watch)
@@ -135,7 +141,7 @@ fn work(config: &Config) -> Result<Work, TrainError> {
     };
     let turns = match objective.fakes {
         Fakes::None => vec![turn(vec![DISCRIMINATOR], discriminator)],
-        Fakes::Data => vec![turn(vec![DISCRIMINATOR], 3.0 * discriminator)],
+        Fakes::Data | Fakes::Complement => vec![turn(vec![DISCRIMINATOR], 3.0 * discriminator)],
         Fakes::Generator => {
             let mut of_discriminator = turn(vec![DISCRIMINATOR], 3.0 * discriminator);
             of_discriminator.micro_step = of_discriminator.micro_step.with_forward_only(generator);
@@ -193,7 +199,7 @@ impl Family for Training<'_> {
     }
 
     fn evaluates(&self) -> bool {
-        self.material.splits.test.is_some() || !self.material.held_out.is_empty()
+        self.material.test.is_some() || !self.material.held_out.is_empty()
     }
 
     fn evaluate(

@@ -4,13 +4,12 @@ use std::path::Path;
 
 use segue_collectives::Communicator;
 use segue_engine::{Share, Watch};
-use segue_images::ImageSet;
 use segue_kernels::TrainError;
-use segue_pixel_cnn::images::values;
 use segue_pixel_cnn::{Density, centile};
 use segue_random::{Permutation, Purpose, Stream};
 use tch::{Kind, Tensor};
 
+use super::data::Examples;
 use super::keys::ObjectiveConfig;
 use super::losses;
 
@@ -54,7 +53,7 @@ impl LowDensity {
         density: Density,
         objective: &ObjectiveConfig,
         seed: u64,
-        (set, numbers): (&ImageSet, &[u32]),
+        (set, numbers): (&Examples, &[u32]),
         comm: &dyn Communicator,
         watch: &mut Watch,
     ) -> Result<Self, TrainError> {
@@ -64,7 +63,7 @@ impl LowDensity {
         let groups: Vec<&[u32]> = drawn.chunks(TOGETHER).collect();
         let share = Share::new(comm, groups.len());
         let own = share.each(1, watch, |part, done| {
-            let densities = tch::no_grad(|| density.log_density(&values(set, groups[part])));
+            let densities = tch::no_grad(|| density.log_density(&set.values(groups[part])));
             done()?;
             Ok(Vec::<f64>::try_from(&densities.to_kind(Kind::Double))?)
         })?;

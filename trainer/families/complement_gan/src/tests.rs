@@ -136,3 +136,62 @@ fn stripes_are_told_apart_with_four_labels_each() {
         assert!(found <= 10.0, "{keys:?}: {found} % of held-out images");
     }
 }
+
+/// A run on points, and its test error as `segue eval plane` gives it.
+fn on_points(keys: &[&str], run: &Path) -> Config {
+    let own = [
+        "model.model_type=complement-gan",
+        "model.hidden=[100, 100]",
+        "model.input_noise=0",
+        "model.noise=0",
+        "data.drawn=spins",
+        "data.labels_per_class=6",
+        "data.held_out=0",
+        "data.unlabelled=all",
+        "objective.unsupervised=1",
+        "train.lanes=128",
+        "train.micro_batch=128",
+        "train.steps=3000",
+        "optim.lr=1e-3",
+        "optim.beta1=0.5",
+        "schedule.kind=constant",
+        "eval.every=0",
+        "checkpoint.every=3000",
+    ];
+    let run = format!("run.dir={}", run.display());
+    let all: Vec<String> =
+        own.iter().chain(keys).map(|key| key.to_string()).chain([run]).collect();
+    segue_testing::models::<ComplementGanConfig>().load(None, &all).unwrap().config
+}
+
+/// Rows B14, B15, B16 and B20, in small: points away from the data teach boundaries that labels alone do not, and pictures show them.
+#[test]
+fn a_complement_teaches_boundaries_that_few_labels_do_not() {
+    let error = |keys: &[&str]| {
+        let run = tempfile::tempdir().unwrap();
+        let config = on_points(keys, run.path());
+        train(&config, &segue_collectives::local::Local, false);
+        let models: &'static segue_configs::Models =
+            Box::leak(Box::new(segue_testing::models::<ComplementGanConfig>()));
+        let model = segue_family::Trained::open(models, run.path()).unwrap();
+        let picture = run.path().join("plane.svg");
+        let command = (Asked::of::<PlanePicture>().options)(clap::Command::new("plane"));
+        let given = command.get_matches_from(["plane", "--picture", picture.to_str().unwrap(), "--side", "40"]);
+        let mut silent = |_, _| {};
+        let mut asker = segue_family::Asker {
+            comm: &segue_collectives::local::Local,
+            watch: Watch::new(&mut silent),
+            tell: &mut |_| {},
+        };
+        let answer = (Asked::of::<PlanePicture>().answer)(model, &given, &mut asker).unwrap();
+        assert!(fs::read_to_string(picture).unwrap().starts_with("<svg"));
+        let number = |key: &str| answer.value[key].as_f64().unwrap();
+        (number("error"), number("boundary_generated"))
+    };
+    let (alone, _) = error(&["objective.fakes=none"]);
+    let (complement, at_boundary) = error(&["objective.fakes=complement"]);
+    assert!(complement < 3.0 && alone > complement + 2.0, "{complement} % and {alone} %");
+    assert!(at_boundary > 0.5, "{at_boundary} of the boundary");
+    let (data, _) = error(&["objective.fakes=data"]);
+    assert!(data > complement + 2.0, "{data} %: no complement");
+}

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use segue_data_error::DataError;
 use segue_engine::checkpoint::{TABLES, check_finite, read_tensors};
 use segue_family::{Answer, Asker, Outputs, Question, Trained};
-use segue_images::ImageSet;
 use segue_kernels::noise::Noise;
 use segue_kernels::{Parameters, TrainError};
 use segue_pixel_cnn::{GridOptions, ImagesOptions, write_grid};
@@ -14,9 +13,10 @@ use serde_json::{Value, json};
 use tch::{Kind, Tensor};
 
 use super::config::ComplementGanConfig;
+use super::data::Examples;
 use super::evaluate::{self, likeliest};
 use super::learner::Player;
-use super::network::Moments;
+use super::network::{Moments, Network};
 use super::plan::Plan;
 
 /// A trained discriminator, and the generator it learnt against.
@@ -61,13 +61,18 @@ impl Classifier {
     }
 
     /// Logits of images: rows of the classes.
-    fn logits(&self, set: &ImageSet, asker: &mut Asker) -> Result<Vec<Vec<f64>>, TrainError> {
-        let all: Vec<u32> = (0..set.len() as u32).collect();
+    pub fn logits(&self, set: &Examples, asker: &mut Asker) -> Result<Vec<Vec<f64>>, TrainError> {
+        let all: Vec<u32> = (0..set.count() as u32).collect();
         evaluate::logits(&self.discriminator.network(), set, &all, asker.comm, &mut asker.watch)
     }
 
+    /// The discriminator.
+    pub fn discriminator(&self) -> Network<'_> {
+        self.discriminator.network()
+    }
+
     /// As many images of its generator: `[count, pixels]` in [0, 1].
-    fn generated(&self, count: u64, seed: u64) -> Result<Tensor, TrainError> {
+    pub fn generated(&self, count: u64, seed: u64) -> Result<Tensor, TrainError> {
         let generator = player(&self.path, "generator.safetensors", Plan::generator(&self.config))?;
         let z = Noise::new(seed).uniform(&[count as i64, self.config.noise_size as i64]);
         let running = Moments::Running(generator.running());
@@ -83,7 +88,7 @@ fn probabilities(logits: &[f64]) -> Vec<f32> {
 }
 
 /// Images whose class is known, and the errors among them, of each class.
-fn errors(set: &ImageSet, predicted: &[usize], classes: usize) -> Vec<(u64, u64)> {
+pub fn errors(set: &Examples, predicted: &[usize], classes: usize) -> Vec<(u64, u64)> {
     let mut counts = vec![(0, 0); classes];
     for (image, predicted) in predicted.iter().enumerate() {
         let known = set.label(image).map(usize::from);
@@ -96,7 +101,7 @@ fn errors(set: &ImageSet, predicted: &[usize], classes: usize) -> Vec<(u64, u64)
 }
 
 /// The error of all classes in percent, where the class of some image is known.
-fn error(counts: &[(u64, u64)]) -> Option<f64> {
+pub fn error(counts: &[(u64, u64)]) -> Option<f64> {
     let (images, wrong) = counts.iter().fold((0, 0), |sums, of| (sums.0 + of.0, sums.1 + of.1));
     (images > 0).then(|| 100.0 * wrong as f64 / images as f64)
 }
@@ -112,7 +117,7 @@ impl Question for ImageClasses {
 
     fn answer(model: Trained, options: ImagesOptions, asker: &mut Asker) -> Result<Answer, TrainError> {
         let classifier = Classifier::of(model)?;
-        let set = options.open(&classifier.path, classifier.config.image)?;
+        let set = Examples::Images(options.open(&classifier.path, classifier.config.image)?);
         let logits = classifier.logits(&set, asker)?;
         let predicted: Vec<usize> = logits.iter().map(|row| likeliest(row)).collect();
         let rows: Vec<Vec<f32>> = logits.iter().map(|row| probabilities(row)).collect();
@@ -150,8 +155,7 @@ impl Question for ImageErrors {
     const NAME: &'static str = "images";
     const ABOUT: &'static str =
         "Measure how many images are taken for another class, and draw what a generator makes";
-    const EXAMPLE: &'static str =
-        "  segue eval images --model runs/mnist --images images/mnist --grid generated.png";
+    const EXAMPLE: &'static str = "  segue eval images --model runs/mnist --grid generated.png";
 
     fn outputs(options: &ErrorOptions) -> Outputs {
         options.grid.output().into_iter().collect()
@@ -159,7 +163,7 @@ impl Question for ImageErrors {
 
     fn answer(model: Trained, options: ErrorOptions, asker: &mut Asker) -> Result<Answer, TrainError> {
         let classifier = Classifier::of(model)?;
-        let set = options.of.open(&classifier.path, classifier.config.image)?;
+        let set = Examples::Images(options.of.open(&classifier.path, classifier.config.image)?);
         let logits = classifier.logits(&set, asker)?;
         let predicted: Vec<usize> = logits.iter().map(|row| likeliest(row)).collect();
         let counts = errors(&set, &predicted, classifier.config.classes);
@@ -169,7 +173,7 @@ impl Question for ImageErrors {
             return Err(DataError::Usage(why.into()).into());
         };
         let wrong: u64 = counts.iter().map(|of| of.1).sum();
-        (asker.tell)(&format!("error {error:.2} %: {wrong} of {} images", set.len()));
+        (asker.tell)(&format!("error {error:.2} %: {wrong} of {} images", set.count()));
         let of_class = |(class, (images, wrong)): (usize, &(u64, u64))| json!({ "class": class, "images": images, "errors": wrong });
         let by_class: Value = counts.iter().enumerate().map(of_class).collect();
         if let (Some(path), 0) = (&options.grid.grid, asker.comm.rank()) {
@@ -177,7 +181,7 @@ impl Question for ImageErrors {
             write_grid(path, &made, classifier.config.image)?;
         }
         let value = json!({
-            "model": classifier.path, "images": set.len(), "errors": wrong, "error": error, "classes": by_class,
+            "model": classifier.path, "images": set.count(), "errors": wrong, "error": error, "classes": by_class,
         });
         Ok(Answer { value, ..Answer::default() })
     }

@@ -120,7 +120,7 @@ impl Default for DataConfig {
 
 impl OwnSection for DataConfig {
     const NAME: &'static str = "data";
-    const TITLE: &'static str = "images without classes";
+    const TITLE: &'static str = "density";
 }
 
 #[cfg(test)]

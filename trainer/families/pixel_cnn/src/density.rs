@@ -44,8 +44,10 @@ impl Density {
         let Some(config) = trained.config.get::<PixelCnnConfig>() else {
             return Err(trained.is_not("a density of images"));
         };
-        let model = Model::over(config, trained.parameters(Model::specs(config))?);
-        Ok(Self { path: trained.path.clone(), model })
+        let parameters = trained.parameters(Model::specs(config))?;
+        // Or each step of a generator would compute gradients of these weights too, and add them up.
+        let (frozen, _) = parameters.freeze(&vec![true; Model::specs(config).len()]);
+        Ok(Self { path: trained.path.clone(), model: Model::over(config, frozen) })
     }
 
     /// Its sizes.

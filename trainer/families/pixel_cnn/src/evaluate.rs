@@ -67,6 +67,8 @@ pub fn measure(
     }
     let Some(lead) = lead else { return Ok(None) };
     row["bits_per_dimension"] = json!(lead);
+    row["loss"] = json!(lead * LN_2);
+    row["ppl"] = json!((lead * LN_2).exp());
     let line = lines.join(", ");
     Ok(Some(Measures {
         lead,

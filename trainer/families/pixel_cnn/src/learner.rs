@@ -71,10 +71,10 @@ impl Learner for Model {
 
     fn start(&self, _: i64) {}
 
-    /// −Σ ln p over images, of as many values each: what is divided by all values is nats a dimension.
+    /// −Σ ln p over images, divided by the values of one: nats a dimension.
     fn loss(&self, _: &Turn, batch: &Tensor, micro_step: usize, (): &(), noise: &Noise) -> Loss<()> {
         let images = batch.get(micro_step as i64);
-        let sum = self.log_density(&images, Some(noise)).sum(None::<Kind>).neg();
-        Loss::of(sum, images.numel() as f64, None, ())
+        let sum = self.log_density(&images, Some(noise)).sum(None::<Kind>) / -(self.config.values() as f64);
+        Loss::of(sum, images.size()[0] as f64, None, ())
     }
 }

@@ -19,15 +19,24 @@ fn write(folder: &Path, split: &str, count: u32) {
         let stripe = if image.is_multiple_of(2) { at / 6 } else { at % 6 } % 2;
         (64.0 + 100.0 * stripe as f64 + 20.0 * draws.uniform(image * 36 + at)) as u8
     };
-    let pixels: Vec<u8> =
-        (0..u64::from(count)).flat_map(|image| (0..36).map(move |at| pixel(image, at))).collect();
+    let places = (0..u64::from(count)).flat_map(|image| (0..36).map(move |at| (image, at)));
+    write_idx(folder, split, [count, 6, 6], places.map(|(image, at)| pixel(image, at)).collect());
+}
+
+/// Writes black images of these sizes, `[images, rows, columns]`.
+fn write_sized(folder: &Path, split: &str, sizes: [u32; 3]) {
+    write_idx(folder, split, sizes, vec![0; sizes.iter().product::<u32>() as usize]);
+}
+
+/// Writes MNIST's files of one class. `sizes`: `[images, rows, columns]`.
+fn write_idx(folder: &Path, split: &str, sizes: [u32; 3], pixels: Vec<u8>) {
     let header = |sizes: &[u32]| -> Vec<u8> {
         let magic = [0, 0, 8, sizes.len() as u8];
         magic.into_iter().chain(sizes.iter().flat_map(|size| size.to_be_bytes())).collect()
     };
     let file = |part: &str| folder.join(format!("{split}-{part}-ubyte"));
-    fs::write(file("images-idx3"), [header(&[count, 6, 6]), pixels].concat()).unwrap();
-    fs::write(file("labels-idx1"), [header(&[count]), vec![0; count as usize]].concat()).unwrap();
+    fs::write(file("images-idx3"), [header(&sizes), pixels].concat()).unwrap();
+    fs::write(file("labels-idx1"), [header(&sizes[..1]), vec![0; sizes[0] as usize]].concat()).unwrap();
 }
 
 fn stripes() -> tempfile::TempDir {
@@ -127,8 +136,14 @@ fn a_density_is_below_histograms_of_pixels_and_opens_again() {
     let nats = Vec::<f64>::try_from(nats.to_kind(Kind::Double)).unwrap();
     let found = bits_per_dimension(&nats, 36);
     assert!(found < histograms, "{found} and {histograms}");
+    // The folder holds the best weights, in the numbers of the evaluation that chose them.
+    let held_out = segue_images::subset::held_out(splits.train.len(), &[], 20, 1).unwrap();
+    let nats = tch::no_grad(|| density.log_density(&super::images::values(&splits.train, &held_out)));
+    let nats = Vec::<f64>::try_from(nats.to_kind(Kind::Double)).unwrap();
+    assert_eq!(bits_per_dimension(&nats, 36), best);
     let drawn = density.sample(3, &Noise::new(4));
     assert_eq!(drawn.size(), [3, 36]);
+    assert!(drawn.min().double_value(&[]) >= 0.0 && drawn.max().double_value(&[]) <= 1.0);
     assert!(
         drawn.equal(&density.sample(3, &Noise::new(4))) && !drawn.equal(&density.sample(3, &Noise::new(5)))
     );
@@ -137,6 +152,76 @@ fn a_density_is_below_histograms_of_pixels_and_opens_again() {
     // What is drawn is about as likely as what is there.
     let of_drawn = Vec::<f64>::try_from(density.log_density(&drawn).to_kind(Kind::Double)).unwrap();
     assert!(bits_per_dimension(&of_drawn, 36) < 8.0);
+}
+
+/// A density of the stripes, hardly trained.
+fn trained(images: &Path, run: &Path) {
+    train(&config(images, run, &["data.held_out=0"]), &Local, false);
+}
+
+/// Row B11: what is generated is moved by the density, which itself stays as it is.
+#[test]
+fn a_density_has_gradients_by_images_and_none_by_weights() {
+    let (images, run) = (stripes(), tempfile::tempdir().unwrap());
+    trained(images.path(), run.path());
+    let density = Density::open(run.path()).unwrap();
+    let drawn = density.sample(2, &Noise::new(1));
+    assert!(!density.log_density(&drawn).requires_grad(), "no leaf but the images");
+    let moved = (drawn * 0.5 + 0.25).set_requires_grad(true);
+    density.log_density(&moved).sum(None::<Kind>).backward();
+    let gradient = moved.grad().abs();
+    assert!(gradient.isfinite().all().int64_value(&[]) == 1 && gradient.max().double_value(&[]) > 0.0);
+}
+
+/// Asks a density on the command line, with these options.
+fn ask(run: &Path, options: &[&str]) -> Result<Value, TrainError> {
+    let models: &'static segue_configs::Models =
+        Box::leak(Box::new(segue_testing::models::<PixelCnnConfig>()));
+    let model = segue_family::Trained::open(models, run)?;
+    let command = (Asked::of::<Densities>().options)(clap::Command::new("density"));
+    let given = command.get_matches_from([&["density"], options].concat());
+    let mut silent = |_, _| {};
+    let mut asker = segue_family::Asker { comm: &Local, watch: Watch::new(&mut silent), tell: &mut |_| {} };
+    Ok((Asked::of::<Densities>().answer)(model, &given, &mut asker)?.value)
+}
+
+#[test]
+fn densities_are_asked_for_by_part_and_written_image_by_image() {
+    let (images, run) = (stripes(), tempfile::tempdir().unwrap());
+    trained(images.path(), run.path());
+    let file = run.path().join("densities.csv");
+    let folder = images.path().to_str().unwrap();
+    let test = ask(run.path(), &["--images", folder, "--densities", file.to_str().unwrap()]).unwrap();
+    // Without a folder, the images are those that it was trained on.
+    assert_eq!(ask(run.path(), &[]).unwrap(), test);
+    let train = ask(run.path(), &["--part", "train"]).unwrap();
+    assert_eq!((&test["images"], &train["images"]), (&json!(40), &json!(120)));
+
+    let text = fs::read_to_string(file).unwrap();
+    let mut lines = text.lines();
+    assert_eq!(lines.next(), Some("image,log_density,bits_per_dimension"));
+    let rows: Vec<Vec<f64>> =
+        lines.map(|line| line.split(',').map(|value| value.parse().unwrap()).collect()).collect();
+    let bits_of = |nats: f64| -nats / (36.0 * std::f64::consts::LN_2);
+    assert!(rows.iter().zip(0..).all(|(row, image)| row[0] == f64::from(image)));
+    assert!(rows.iter().all(|row| (row[2] - bits_of(row[1])).abs() < 1e-12));
+    let mean = rows.iter().map(|row| row[2]).sum::<f64>() / rows.len() as f64;
+    assert_eq!(rows.len(), 40);
+    assert!((mean - test["bits_per_dimension"].as_f64().unwrap()).abs() < 1e-9, "{mean} and {test}");
+}
+
+#[test]
+fn images_of_another_size_are_named() {
+    let (images, run, other) = (stripes(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    trained(images.path(), run.path());
+    write_sized(other.path(), "train", [4, 7, 7]);
+    write_sized(other.path(), "t10k", [4, 7, 7]);
+    let refused = ask(run.path(), &["--images", other.path().to_str().unwrap()]).unwrap_err().to_string();
+    assert!(refused.contains("the model reads images [1, 6, 6], these are [1, 7, 7]"), "{refused}");
+    // Nor does a network with two resolutions train on sides of seven pixels.
+    let mut config = config(other.path(), run.path(), &["data.held_out=0"]);
+    let refused = open(&mut config).err().unwrap().to_string();
+    assert!(refused.contains("`model.image`") && refused.contains("multiples of 2"), "{refused}");
 }
 
 #[test]
