@@ -69,7 +69,7 @@ fn a_model_without_a_capability_is_refused_and_those_with_it_are_named() {
     let languages = "transfo-xl, xlnet, lstm";
     let cases: [(&[&str], &str); 6] = [
         (&["generate", "--prompt", "a", "--model"], "transfo-xl, xlnet, lstm, reverse-copy"),
-        (&["predict"], "one of these types: transfo-xl, xlnet, lstm, planetoid"),
+        (&["predict"], "one of these types: transfo-xl, xlnet, lstm, planetoid, complement-gan"),
         (&["eval", "--corpus", "nowhere", "--model"], languages),
         (&["eval", "strings", "--model"], "a reverse-copy model"),
         (&["parity", "--cases", "none", "--model"], languages),

@@ -1,5 +1,6 @@
 //! What happens while a run goes on, in all places where people look: the terminal, `metrics.jsonl`, TensorBoard, logs.
 
+use std::iter;
 use std::path::Path;
 use std::time::Duration;
 
@@ -273,7 +274,8 @@ impl<'a> Reporter<'a> {
             bar.message(&self.of_steps);
         }
         let mark = if best == Some(true) { ", the best so far" } else { "" };
-        for line in &measures.lines {
+        // Further lines belong to the first, such as examples of what it scores.
+        for (line, mark) in measures.lines.iter().zip([mark].into_iter().chain(iter::repeat(""))) {
             self.out.line(&format!("step {step}: {line}{mark}"));
         }
         tracing::info!(rank = self.rank, step, value = measures.lead, "evaluated");

@@ -49,8 +49,11 @@ fn form_of(folder: &Path) -> Result<&'static Form, DataError> {
     let has = |form: &&Form| [Split::Train, Split::Test].iter().any(|split| (form.has)(folder, *split));
     FORMS.iter().find(has).ok_or_else(|| {
         let files = FORMS.map(|form| form.files).join(", ");
-        let why = format!("a data set of images, as one of {files} or the same of the test split");
-        DataError::Missing { path: folder.into(), why }
+        let expected = format!("a data set of images, as one of {files} or the same of the test split");
+        match folder.is_dir() {
+            true => DataError::foreign(folder, format!("expected {expected}")),
+            false => DataError::Missing { path: folder.into(), why: expected },
+        }
     })
 }
 
@@ -88,7 +91,7 @@ impl Splits {
         match &test {
             Some(test) if test.shape() != train.shape() => {
                 let why = format!("test images have {}, training images {}", test.shape(), train.shape());
-                Err(DataError::Usage(format!("{}: {why}", folder.display())))
+                Err(DataError::foreign(folder, why))
             }
             _ => Ok(Self { train, test }),
         }
@@ -208,9 +211,11 @@ mod tests {
     fn what_was_looked_for_is_named() {
         let dir = tempfile::tempdir().unwrap();
         let error = open(dir.path(), Split::Train).unwrap_err();
-        let expected = "is missing: a data set of images, as one of train-images-idx3-ubyte[.gz], data_batch_1.bin, \
+        let expected = "expected a data set of images, as one of train-images-idx3-ubyte[.gz], data_batch_1.bin, \
                         data_batch_1, train_32x32.mat, train/CLASS/*.png or the same of the test split";
         assert!(error.to_string().ends_with(expected), "{error}");
+        assert_eq!(error.exit_code(), 65);
+        let error = open(&dir.path().join("nowhere"), Split::Train).unwrap_err();
         assert_eq!(error.exit_code(), 66);
     }
 }

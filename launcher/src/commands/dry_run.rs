@@ -17,7 +17,7 @@ const GIB: f64 = (1u64 << 30) as f64;
 pub fn run(mut config: Config, ranks: usize, out: &Output) -> Result<Value, Failure> {
     (segue_family::of(&config.model).fit)(&mut config)?;
     let cost = segue_family::cost(&config, ranks)?;
-    Ok(report(&config, &cost, ("tokens", 0), out))
+    Ok(DryRun { config, cost, read: "tokens", frozen: 0 }.report(out))
 }
 
 /// Prints the cost of a run on tasks on `ranks` ranks: what a pass takes, and the same.
@@ -43,7 +43,7 @@ pub fn of_task(run: &TaskRun, ranks: usize, out: &Output) -> Result<Value, Failu
         100.0 * pass.padding()
     ));
     let frozen = segue_task::beside(&config.model, &config.own.get(), tasks)?.frozen;
-    let mut found = report(config, &cost, ("positions", frozen), out);
+    let mut found = DryRun { config: config.clone(), cost, read: "positions", frozen }.report(out);
     found["task"] = json!({
         "name": config.task.name, "steps": config.train.steps, "warmup": config.schedule.warmup, "passes": passes,
         "lanes": config.train.lanes, "pass": pass, "padding": pass.padding(),
@@ -51,29 +51,65 @@ pub fn of_task(run: &TaskRun, ranks: usize, out: &Output) -> Result<Value, Failu
     Ok(found)
 }
 
-/// Prints what a run costs, and what of it is published. `read`: what a model reads in a step; `frozen`: how many of its values stay as they are.
-fn report(config: &Config, cost: &Cost, (read, frozen): (&str, u64), out: &Output) -> Value {
-    let published = &config.published;
-    let differs = published.parameters != 0 && published.parameters != cost.parameters;
-    for line in describe(cost, published, read, frozen).into_iter().chain(large_batch(config)) {
-        out.line(&line);
+/// A run, and what it costs.
+struct DryRun {
+    config: Config,
+    cost: Cost,
+    /// What a model reads in a step.
+    read: &'static str,
+    /// How many of its values stay as they are.
+    frozen: u64,
+}
+
+impl DryRun {
+    /// Prints what the run costs, and what of it is published.
+    fn report(&self, out: &Output) -> Value {
+        let Self { config: Config { published, .. }, cost, read, frozen } = self;
+        let differs = published.parameters != 0 && published.parameters != cost.parameters;
+        for line in describe(cost, published, read, *frozen).into_iter().chain(self.large_batch()) {
+            out.line(&line);
+        }
+        if differs {
+            out.line(&format!(
+                "the model has {} parameters, but {} are published: an override changes it, or the recipe is \
+                 wrong",
+                grouped(cost.parameters),
+                grouped(published.parameters)
+            ));
+        }
+        json!({
+            "cost": cost,
+            "peak_lr": self.config.peak_lr(),
+            "bytes_per_rank": cost.memory_per_rank.total(),
+            "published": published,
+            "agrees": (published.parameters != 0).then_some(!differs),
+            "exit_code": if differs { CHECK_FAILED } else { 0 },
+        })
     }
-    if differs {
-        out.line(&format!(
-            "the model has {} parameters, but {} are published: an override changes it, or the recipe is \
-             wrong",
-            grouped(cost.parameters),
-            grouped(published.parameters)
-        ));
+
+    /// What the number of lanes makes of the learning rate, and the batch of the first steps.
+    fn large_batch(&self) -> Vec<String> {
+        let Config { train, schedule, optim, .. } = &self.config;
+        let mut lines = Vec::new();
+        if schedule.scale != RateScale::None {
+            lines.push(format!(
+                "peak learning rate {:.3e}: {:.3e} at {} lanes, scaled to {}",
+                self.config.peak_lr(),
+                optim.lr,
+                schedule.base_lanes,
+                train.lanes
+            ));
+        }
+        if train.batch_warmup > 0 {
+            lines.push(format!(
+                "the first {} steps grow from {} lanes to all {}",
+                grouped(train.batch_warmup),
+                train.lanes / train.batch_warmup_from,
+                train.lanes
+            ));
+        }
+        lines
     }
-    json!({
-        "cost": cost,
-        "peak_lr": config.peak_lr(),
-        "bytes_per_rank": cost.memory_per_rank.total(),
-        "published": published,
-        "agrees": (published.parameters != 0).then_some(!differs),
-        "exit_code": if differs { CHECK_FAILED } else { 0 },
-    })
 }
 
 fn describe(cost: &Cost, published: &PublishedConfig, read: &str, frozen: u64) -> Vec<String> {
@@ -158,30 +194,6 @@ fn describe(cost: &Cost, published: &PublishedConfig, read: &str, frozen: u64) -
     ));
     if cost.flops.least < cost.flops.most {
         lines.push("  to: from all words in the first cluster to all words in the costliest".into());
-    }
-    lines
-}
-
-/// What the number of lanes makes of the learning rate, and the batch of the first steps.
-fn large_batch(config: &Config) -> Vec<String> {
-    let Config { train, schedule, .. } = config;
-    let mut lines = Vec::new();
-    if schedule.scale != RateScale::None {
-        lines.push(format!(
-            "peak learning rate {:.3e}: {:.3e} at {} lanes, scaled to {}",
-            config.peak_lr(),
-            config.optim.lr,
-            schedule.base_lanes,
-            train.lanes
-        ));
-    }
-    if train.batch_warmup > 0 {
-        lines.push(format!(
-            "the first {} steps grow from {} lanes to all {}",
-            grouped(train.batch_warmup),
-            train.lanes / train.batch_warmup_from,
-            train.lanes
-        ));
     }
     lines
 }

@@ -4,6 +4,7 @@ use clap::Args;
 use segue_collectives::Communicator;
 use segue_configs::{FinetuneConfig, TrainConfig};
 use segue_engine::Outcome;
+use segue_engine::checkpoint::{BEST, METRICS};
 use segue_kernels::TrainError;
 use segue_publish::read_regular_text;
 use segue_tasks::TaskConfig;
@@ -169,9 +170,16 @@ fn summary(run: &str, train: &TrainConfig, min_delta: f64, outcome: &Outcome, ou
         "evaluation": outcome.evaluation,
         "best": outcome.best.map(|(_, value)| value),
         "best_step": outcome.best.map(|(step, _)| step),
+        "best_metrics": best_metrics(Path::new(run)),
         "preempted": outcome.preempted,
         "exit_code": if outcome.preempted { PREEMPTED } else { 0 },
     })
+}
+
+/// The evaluation of the best model of a run; null where none is kept.
+fn best_metrics(run: &Path) -> Value {
+    let text = read_regular_text(run.join(BEST).join(METRICS)).unwrap_or_default();
+    serde_json::from_str(&text).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -15,6 +15,8 @@ pub(super) const TRAINING: &str = "training.json";
 pub struct Trained {
     /// The folder with `config.json`.
     pub path: PathBuf,
+    /// The path it was opened by, of a run perhaps.
+    pub named: PathBuf,
     /// The model's configuration.
     pub config: ModelConfig,
     /// The models that the program knows.
@@ -40,7 +42,15 @@ impl Trained {
         let file = folder.join("config.json");
         let text = segue_publish::read_regular_text(&file).map_err(read_error(&file))?;
         let config = models.from_hugging_face(&text, &file.display().to_string())?;
-        Ok(Self { path: folder, config, models, notes, passed_over, compute: Compute::CPU })
+        Ok(Self {
+            path: folder,
+            named: path.into(),
+            config,
+            models,
+            notes,
+            passed_over,
+            compute: Compute::CPU,
+        })
     }
 
     /// The weights of a network that are stored under their own names, in single precision, where `compute` says. An error where one is missing, has

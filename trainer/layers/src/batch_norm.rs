@@ -11,6 +11,8 @@ pub struct GroupMoments {
     pub mean: Tensor,
     /// The mean of squares of what differs from the mean, `[groups, features]`.
     pub variance: Tensor,
+    /// How many values of a group and feature they are of.
+    pub values: i64,
 }
 
 impl GroupMoments {
@@ -20,7 +22,9 @@ impl GroupMoments {
         let mean = |x: &Tensor| x.mean_dim(axes.as_slice(), false, None::<Kind>);
         let centre = mean(x);
         let variance = mean(&(x - spread(&centre, x)).square());
-        Self { mean: centre, variance }
+        let size = x.size();
+        let values = axes.iter().map(|axis| size[*axis as usize]).product();
+        Self { mean: centre, variance, values }
     }
 }
 
@@ -88,7 +92,7 @@ mod tests {
     #[test]
     fn running_moments_are_the_same_for_all_groups() {
         let x = values(&[2, 3, 4]);
-        let moments = GroupMoments { mean: values(&[4]), variance: values(&[4]).square() + 0.5 };
+        let moments = GroupMoments { mean: values(&[4]), variance: values(&[4]).square() + 0.5, values: 3 };
         let (weight, bias) = (values(&[4]) + 1.5, values(&[4]));
         let found = batch_norm(&x, &moments, &weight, &bias);
         let expected = (&x - &moments.mean) / (&moments.variance + EPSILON).sqrt() * &weight + &bias;

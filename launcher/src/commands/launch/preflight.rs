@@ -229,7 +229,7 @@ mod tests {
 
     /// What comes of a program that does `script`.
     fn asked(script: &str, seconds: u64, stop: bool) -> Result<Vec<Finding>, String> {
-        // No file of its own: while another test starts a program, that one has all files open that are being written, and what is written is no program yet.
+        // A script that is written here may still be open for writing in a program that another test has just started, and the system runs no such file.
         let start = Start {
             starter: Starter::Alone,
             hosts: Vec::new(),

@@ -23,7 +23,12 @@ pub fn value_of(train: &Value, measure: &Measure) -> Option<f64> {
 /// Measures of the evaluation that a run is compared by. Of a task: its metric, and all scores of the best model, by the names of their splits where these are
 /// several.
 pub fn measures_of(train: &Value, measure: &Measure) -> BTreeMap<String, f64> {
-    let Some(metric) = measure.of_task() else { return measures_of_evaluation(&train["evaluation"]) };
+    let Some(metric) = measure.of_task() else {
+        let mut found = measures_of_evaluation(&train["evaluation"]);
+        let at_best = train["best_metrics"]["accuracy"].as_f64();
+        found.extend(at_best.map(|accuracy| ("accuracy at best".to_string(), accuracy)));
+        return found;
+    };
     let splits: Vec<SplitScores> = Vec::deserialize(&train["scores"]).unwrap_or_default();
     let mut found = BTreeMap::new();
     for split in &splits {

@@ -7,9 +7,10 @@ use segue_configs::range::{self, Range};
 use segue_configs::{
     Config, ConfigError, DeviceKind, Idle, ModelSection, OwnSections, SectionType, out_of_range,
 };
+use segue_pixel_cnn::images::check_image;
 use serde::{Deserialize, Serialize};
 
-use super::keys::{DataConfig, Dropped, Fakes, ObjectiveConfig};
+use super::keys::{DataConfig, DrawnPoints, Dropped, Fakes, ObjectiveConfig};
 
 /// More than any image has of a side, or a layer of units.
 const MOST: usize = 1 << 16;
@@ -52,7 +53,7 @@ pub struct ComplementGanConfig {
     /// Rate of dropout after the third and after the sixth convolution.
     #[schemars(transform = Range::at_least(0.0).below(1.0))]
     pub dropout: f64,
-    /// What that drops.
+    /// What that dropout removes.
     pub dropped: Dropped,
     /// Numbers that an image is generated from, uniform in (0, 1).
     #[schemars(transform = Range::at_least(1).at_most(MOST))]
@@ -121,6 +122,7 @@ impl ModelSection for ComplementGanConfig {
 
     fn check(&self) -> Result<(), ConfigError> {
         range::check("model", self)?;
+        check_image(self.image)?;
         for (key, layers) in
             [("model.hidden", &self.hidden), ("model.generator_hidden", &self.generator_hidden)]
         {
@@ -157,7 +159,20 @@ impl ModelSection for ComplementGanConfig {
             &["filters", "input_dropout", "dropout", "dropped", "generator_filters"],
             "networks are of layers: needs model.network of convolutional",
         );
-        [group, layers, convolutions].concat()
+        let why = "there is no generator: needs objective.fakes of generator";
+        let keys = ["noise_size", "generator_hidden", "generator_filters"];
+        let of_generator =
+            Idle::all(objective.fakes != Fakes::Generator, "model", &keys, &["objective.fakes"], why);
+        [group, layers, convolutions, of_generator].concat()
+    }
+
+    fn check_sections(&self, sections: &OwnSections) -> Result<(), ConfigError> {
+        let complement = sections.get::<ObjectiveConfig>().fakes == Fakes::Complement;
+        if complement && sections.get::<DataConfig>().drawn == DrawnPoints::None {
+            let why = "the complement of images cannot be drawn\nhint: add data.drawn=spins, or let a generator learn it";
+            return Err(out_of_range("objective.fakes", "complement", why));
+        }
+        Ok(())
     }
 
     fn check_run(&self, config: &Config) -> Result<(), ConfigError> {

@@ -7,12 +7,11 @@ use segue_data_error::DataError;
 use segue_dataloader::Reader;
 use segue_images::{ImageSet, Splits, subset};
 use segue_kernels::TrainError;
-use segue_pixel_cnn::images::{self, Lanes, fit, size_of, values};
+use segue_pixel_cnn::images::{self, Lanes, fit, size_of, too_many, values};
 use tch::Tensor;
 
 use super::config::ComplementGanConfig;
 use super::keys::{DataConfig, Fakes, Unlabelled};
-use super::learner::ImageBatch;
 use super::plane::{Complement, PlaneSet, Points};
 
 /// What is learnt from.
@@ -138,16 +137,18 @@ impl Material {
     ) -> Result<Self, TrainError> {
         let (of_all, classes) = train.labels().unwrap_or_default();
         fit("model.classes", &mut config.classes, classes)?;
-        let labelled = subset::labelled(of_all, classes, data.labels_per_class, data.subset_seed)?;
-        let held_out = subset::held_out(train.count(), &labelled, data.held_out, data.subset_seed)?;
+        let labelled = subset::labelled(of_all, classes, data.labels_per_class, data.subset_seed)
+            .map_err(|why| too_many(why, "data.labels_per_class"))?;
+        let held_out = subset::held_out(train.count(), &labelled, data.held_out, data.subset_seed)
+            .map_err(|why| too_many(why, "data.held_out"))?;
         let unlabelled = (0..train.count() as u32).filter(|image| {
             held_out.binary_search(image).is_err()
                 && (data.unlabelled == Unlabelled::All || labelled.binary_search(image).is_err())
         });
         let unlabelled: Vec<u32> = unlabelled.collect();
         if unlabelled.is_empty() {
-            let why = "no image is left to train on without its label\nhint: lower data.held_out or data.labels_per_class";
-            return Err(DataError::Usage(why.into()).into());
+            let why = "no image is left to train on without its label".into();
+            return Err(too_many(why, "data.held_out or data.labels_per_class"));
         }
         for part in [&labelled, &held_out] {
             part.iter().for_each(|image| _ = hash.update(&image.to_le_bytes()));
@@ -157,8 +158,8 @@ impl Material {
     }
 
     /// Names the data.
-    pub fn fingerprint(&self) -> String {
-        self.content.clone()
+    pub fn fingerprint(&self) -> &str {
+        &self.content
     }
 }
 
@@ -173,13 +174,23 @@ fn check_labels(Splits { train, test }: &Splits, folder: &Path) -> Result<(), Tr
         }
         _ => return Ok(()),
     };
-    Err(DataError::Usage(format!("{}: {why}", folder.display())).into())
+    Err(DataError::foreign(folder, why).into())
 }
 
 /// Classes of examples, `[examples]` int64.
 pub fn labels(set: &Examples, numbers: &[u32]) -> Tensor {
     let label = |number: &u32| i64::from(set.label(*number as usize).unwrap_or(0));
     Tensor::from_slice(&numbers.iter().map(label).collect::<Vec<_>>())
+}
+
+/// What one step trains on. Images are `[micro_steps, micro_batch, pixels]`, values in [0, 1].
+pub struct ImageBatch {
+    /// Images with labels; those of the generator's steps have none.
+    pub labelled: Option<(Tensor, Tensor)>,
+    /// Images without.
+    pub unlabelled: Tensor,
+    /// As many fakes, where no generator makes them.
+    pub fakes: Option<Tensor>,
 }
 
 /// Uses of images, each in an order of its own.
@@ -198,7 +209,7 @@ pub struct ImageReader {
     pub material: Arc<Material>,
     /// Whether batches are the generator's.
     pub of_generator: bool,
-    /// What the discriminator is to know from the data.
+    /// Where the discriminator's fakes come from.
     pub fakes: Fakes,
     /// Which lanes.
     pub lanes: Lanes,

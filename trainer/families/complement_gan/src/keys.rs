@@ -2,7 +2,7 @@
 
 use schemars::JsonSchema;
 use segue_configs::range::Range;
-use segue_configs::{Config, ConfigError, Idle, OwnSection, out_of_range};
+use segue_configs::{ConfigError, Idle, OwnSection, out_of_range};
 use serde::{Deserialize, Serialize};
 
 use super::losses::{EntropyOver, FeatureDistance};
@@ -103,7 +103,7 @@ impl OwnSection for DataConfig {
     }
 }
 
-/// What the discriminator is to know from the data.
+/// Where the discriminator's fakes come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Fakes {
@@ -118,7 +118,7 @@ pub enum Fakes {
     None,
 }
 
-/// What dropout drops.
+/// What a dropout removes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Dropped {
@@ -133,7 +133,7 @@ pub enum Dropped {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ObjectiveConfig {
-    /// What the discriminator is to know from the data.
+    /// Where the discriminator's fakes come from.
     pub fakes: Fakes,
     /// Weight of the discriminator's losses of images without labels and of fakes.
     #[schemars(transform = Range::at_least(0.0).at_most(1000))]
@@ -194,14 +194,6 @@ impl Default for ObjectiveConfig {
 impl OwnSection for ObjectiveConfig {
     const NAME: &'static str = "objective";
     const TITLE: &'static str = "images";
-
-    fn check_run(&self, config: &Config) -> Result<(), ConfigError> {
-        if self.fakes == Fakes::Complement && config.own.get::<DataConfig>().drawn == DrawnPoints::None {
-            let why = "the complement of images cannot be drawn\nhint: add data.drawn=spins, or let a generator learn it";
-            return Err(out_of_range("objective.fakes", "complement", why));
-        }
-        Ok(())
-    }
 
     fn idle(&self) -> Vec<Idle> {
         let why = "needs objective.fakes of generator";

@@ -9,6 +9,7 @@ use segue_layers::weight_norm::{output_sums, start_by_data};
 use tch::{Kind, Tensor};
 
 use super::config::{ComplementGanConfig, NetworkKind};
+use super::data::ImageBatch;
 use super::keys::{Fakes, ObjectiveConfig};
 use super::losses;
 use super::low_density::LowDensity;
@@ -24,16 +25,6 @@ pub const ENCODER: usize = 2;
 
 /// Fraction of a new batch in running moments.
 const MOMENTUM: f64 = 0.1;
-
-/// What one step trains on. Images are `[micro_steps, micro_batch, pixels]`, values in [0, 1].
-pub struct ImageBatch {
-    /// Images with labels; those of the generator's steps have none.
-    pub labelled: Option<(Tensor, Tensor)>,
-    /// Images without.
-    pub unlabelled: Tensor,
-    /// As many others, where they are what the discriminator is to know from the data.
-    pub fakes: Option<Tensor>,
-}
 
 /// A network, and what of it no step trains.
 pub struct Player {
@@ -109,8 +100,6 @@ pub struct Players {
     all: Vec<Player>,
     /// What keeps generated images out of dense regions.
     density: Option<LowDensity>,
-    /// Errors of the step that has the fewest on the images that choose one, on these and on test images: `[2]`.
-    chosen: Tensor,
 }
 
 impl Players {
@@ -129,7 +118,6 @@ impl Players {
             group: train.group_size(),
             all: plans(config, objective).into_iter().map(player).collect(),
             density: None,
-            chosen: Tensor::from_slice(&[f32::MAX, 0.0]),
         }
     }
 
@@ -149,14 +137,6 @@ impl Players {
     /// The discriminator.
     pub fn discriminator(&self) -> Network<'_> {
         self.all[DISCRIMINATOR].network()
-    }
-
-    /// Takes in an evaluation, of errors on the images that choose a step and on test images, and gives the latter of the step that is chosen by now.
-    pub fn observe(&mut self, choosing: f64, tested: f64) -> f64 {
-        if choosing < self.chosen.double_value(&[0]) {
-            self.chosen.copy_(&Tensor::from_slice(&[choosing, tested]));
-        }
-        self.chosen.double_value(&[1])
     }
 
     /// What keeps generated images out of dense regions.
@@ -237,13 +217,14 @@ impl Players {
         // No example of the discriminator depends on another: all are one batch.
         let logits = self.discriminator().see(&Tensor::cat(&[images, unlabelled, fakes], 0), noise).logits;
         let part = |index: i64| logits.narrow(0, index * count, count);
-        let mut objective = losses::labelled(&part(0), labels)
+        let objective = losses::labelled(&part(0), labels)
             + (losses::real(&part(1)) + losses::fake(&part(2))) * own.unsupervised;
-        if own.entropy > 0.0 {
-            objective += losses::conditional_entropy(&part(1), own.entropy_over) * own.entropy;
-        }
         let reported = objective.detach();
-        (objective, reported)
+        if own.entropy == 0.0 {
+            return (objective, reported);
+        }
+        let entropy = losses::conditional_entropy(&part(1), own.entropy_over) * own.entropy;
+        (&objective + entropy, reported)
     }
 
     /// The generator's turn.
@@ -269,7 +250,7 @@ impl Players {
         let own = &self.objective;
         let made = self.make(z, self.group);
         let features = |images: &Tensor| by_group(&self.discriminator().features(images, noise), self.group);
-        // Nobody wants a gradient by way of the real ones.
+        // Feature matching moves generated features alone.
         let of_real = tch::no_grad(|| features(real));
         let generated = features(&made.states);
         let mut objective = losses::feature_matching(&generated, &of_real, own.feature_distance);
@@ -301,13 +282,13 @@ impl Players {
 
     /// Sums over images of the moments of their groups, which running ones are of.
     fn statistics(&self, moments: &[GroupMoments]) -> Vec<Tensor> {
-        let group = self.group as f64;
-        // Of a sample the variance of what it is drawn from is larger. Places of maps are ever so many.
-        let unbiased = group / (group - 1.0).max(1.0);
         let sums = |values: &Tensor, factor: f64| {
-            (values.detach() * (factor * group)).sum_dim_intlist(0, false, Kind::Double)
+            (values.detach() * (factor * self.group as f64)).sum_dim_intlist(0, false, Kind::Double)
         };
-        moments.iter().flat_map(|of| [sums(&of.mean, 1.0), sums(&of.variance, unbiased)]).collect()
+        // The variance of a sample is below that of what it is drawn from.
+        let unbiased = |values: f64| values / (values - 1.0).max(1.0);
+        let of = |of: &GroupMoments| [sums(&of.mean, 1.0), sums(&of.variance, unbiased(of.values as f64))];
+        moments.iter().flat_map(of).collect()
     }
 
     /// Which network a round of the start by data is of, and which of its maps: the discriminator's in turn, then what ends the others.
@@ -339,10 +320,12 @@ fn loss(objectives: Vec<Tensor>, reported: Tensor, count: i64, statistics: Vec<T
 
 /// The networks that learn, in their places.
 fn plans(config: &ComplementGanConfig, objective: &ObjectiveConfig) -> Vec<(&'static str, Plan)> {
-    let mut all =
-        vec![("discriminator", Plan::discriminator(config)), ("generator", Plan::generator(config))];
-    if objective.input_entropy > 0.0 && objective.fakes == Fakes::Generator {
-        all.push(("encoder", Plan::encoder(config)));
+    let mut all = vec![("discriminator", Plan::discriminator(config))];
+    if objective.fakes == Fakes::Generator {
+        all.push(("generator", Plan::generator(config)));
+        if objective.input_entropy > 0.0 {
+            all.push(("encoder", Plan::encoder(config)));
+        }
     }
     all
 }
@@ -410,8 +393,7 @@ impl Learner for Players {
     }
 
     fn tables(&self) -> Vec<(String, Tensor)> {
-        let chosen = ("chosen".to_string(), self.chosen.shallow_clone());
-        self.all.iter().flat_map(Player::tables).chain([chosen]).collect()
+        self.all.iter().flat_map(Player::tables).collect()
     }
 
     /// The discriminator has no moments; what the generator has made has some in both turns, the encoder's come after them.

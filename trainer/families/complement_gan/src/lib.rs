@@ -11,13 +11,14 @@ mod low_density;
 mod network;
 mod plan;
 pub mod plane;
+mod study;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod theory;
-mod study;
 mod trained;
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use segue_collectives::Communicator;
@@ -29,13 +30,14 @@ use segue_engine::{
 };
 use segue_family::{Asked, Entry, Evaluations, Job, Predicts, own};
 use segue_kernels::{Compute, TrainError};
+use segue_pixel_cnn::Density;
 use segue_pixel_cnn::images::Lanes;
 use serde_json::{Value, json};
 
 pub use config::ComplementGanConfig;
-pub use data::{Examples, ImageReader, Material};
+pub use data::{Examples, ImageBatch, ImageReader, Material};
 pub use keys::{DataConfig, DrawnPoints, Fakes, ObjectiveConfig, Unlabelled};
-pub use learner::{DISCRIMINATOR, ENCODER, GENERATOR, ImageBatch, Players};
+pub use learner::{DISCRIMINATOR, ENCODER, GENERATOR, Players};
 pub use losses::{
     EntropyOver, FeatureDistance, conditional_entropy, excess_density, fake, feature_matching, input_entropy,
     labelled, pull_away, real,
@@ -60,6 +62,15 @@ static EVALUATIONS: Evaluations = Evaluations(&[Asked::of::<ImageErrors>(), Aske
 /// Images that are open.
 struct Opened {
     material: Arc<Material>,
+    density: Option<Rc<Density>>,
+}
+
+impl Opened {
+    /// Names the images, and the density where there is one.
+    fn fingerprint(&self) -> String {
+        let of_density = self.density.as_ref().map(|density| density.fingerprint.as_str());
+        [Some(self.material.fingerprint()), of_density].into_iter().flatten().collect::<Vec<_>>().join("+")
+    }
 }
 
 fn open(config: &mut Config) -> Result<Box<dyn Job>, TrainError> {
@@ -67,10 +78,9 @@ fn open(config: &mut Config) -> Result<Box<dyn Job>, TrainError> {
     let material = Arc::new(Material::open(&config.own.get(), &mut fitted)?);
     // The sizes of the data may not be those that networks take.
     fitted.check()?;
-    // Before any rank waits for another: a density that cannot be read is told at once.
-    low_density::open(&config.own.get(), fitted.image)?;
+    let density = low_density::open(&config.own.get(), fitted.image)?;
     config.model = fitted.into();
-    Ok(Box::new(Opened { material }))
+    Ok(Box::new(Opened { material, density }))
 }
 
 /// Takes the sizes of the images, where they are left open.
@@ -90,7 +100,7 @@ fn fit(config: &mut Config) -> Result<(), TrainError> {
 
 impl Job for Opened {
     fn data(&self) -> String {
-        self.material.fingerprint()
+        self.fingerprint()
     }
 
     fn train(
@@ -104,21 +114,21 @@ impl Job for Opened {
         let section: &ComplementGanConfig = own(&config.model);
         let objective = config.own.get::<ObjectiveConfig>().into_owned();
         let material = self.material.clone();
-        let density = low_density::open(&objective, section.image)?;
         let threshold = |density| {
             let looked_at = (&material.train, material.unlabelled.as_slice());
             let mut silent = |_, _| {};
             let mut watch = Watch::new(&mut silent).stopped_by(stop);
             LowDensity::new(density, &objective, config.train.seed, looked_at, comm, &mut watch)
         };
-        let density = density.map(threshold).transpose()?;
+        let density = self.density.clone().map(threshold).transpose()?;
         let players = Players::new(&config.train, section, &objective).with_density(density);
-        let family = Training { config, section, objective, material };
+        let fingerprint = self.fingerprint();
+        let family = Training { config, section, objective, material, fingerprint };
         segue_engine::train(config, family, players, comm, stop, on_event)
     }
 }
 
-/// What a run takes: three images a lane in a turn of the discriminator, two and one that is made in one of the generator.
+/// What a run takes, but for its density, whose sizes are those of another run: three images a lane in a turn of the discriminator, two and one that is made in one of the generator.
 fn work(config: &Config) -> Result<Work, TrainError> {
     let section: &ComplementGanConfig = own(&config.model);
     let objective = config.own.get::<ObjectiveConfig>();
@@ -128,25 +138,35 @@ fn work(config: &Config) -> Result<Work, TrainError> {
         let (products, given) = plan.products(&[values]);
         (images * products * PER_MULTIPLY_ADD as f64, images * given)
     };
-    let (discriminator, activations) = products(Plan::discriminator(section), pixels);
-    let (generator, _) = products(Plan::generator(section), section.noise_size as i64);
-    let encoder = match objective.input_entropy > 0.0 {
-        true => products(Plan::encoder(section), pixels).0,
-        false => 0.0,
+    let (discriminator, seen) = products(Plan::discriminator(section), pixels);
+    let (generator, made) = products(Plan::generator(section), section.noise_size as i64);
+    let (encoder, encoded) = match objective.input_entropy > 0.0 {
+        true => products(Plan::encoder(section), pixels),
+        false => (0.0, 0.0),
     };
-    let turn = |networks: Vec<usize>, forward: f64| TurnWork {
+    // `only`: what no gradient goes back through.
+    let turn = |networks: Vec<usize>, forward: f64, only: f64, activations: f64| TurnWork {
         steps: 1,
         networks,
-        micro_step: MicroStep::of_products(config.train.micro_batch as u64, 1, forward, 3.0 * activations),
+        micro_step: MicroStep::of_products(config.train.micro_batch as u64, 1, forward + only, activations)
+            .with_forward_only(only),
     };
     let turns = match objective.fakes {
-        Fakes::None => vec![turn(vec![DISCRIMINATOR], discriminator)],
-        Fakes::Data | Fakes::Complement => vec![turn(vec![DISCRIMINATOR], 3.0 * discriminator)],
+        Fakes::None => {
+            let batches = if objective.entropy > 0.0 { 2.0 } else { 1.0 };
+            vec![turn(vec![DISCRIMINATOR], batches * discriminator, 0.0, batches * seen)]
+        }
+        Fakes::Data | Fakes::Complement => {
+            vec![turn(vec![DISCRIMINATOR], 3.0 * discriminator, 0.0, 3.0 * seen)]
+        }
         Fakes::Generator => {
-            let mut of_discriminator = turn(vec![DISCRIMINATOR], 3.0 * discriminator);
-            of_discriminator.micro_step = of_discriminator.micro_step.with_forward_only(generator);
             let learn = if encoder > 0.0 { vec![GENERATOR, ENCODER] } else { vec![GENERATOR] };
-            vec![of_discriminator, turn(learn, 2.0 * discriminator + generator + encoder)]
+            let forward = discriminator + generator + encoder;
+            vec![
+                turn(vec![DISCRIMINATOR], 3.0 * discriminator, generator, 3.0 * seen),
+                // Of real images the features alone are taken.
+                turn(learn, forward, discriminator, seen + made + encoded),
+            ]
         }
     };
     Ok(Work::of_turns(Players::specs(section, &objective), turns, |_| Role::Other))
@@ -158,6 +178,7 @@ struct Training<'a> {
     section: &'a ComplementGanConfig,
     objective: ObjectiveConfig,
     material: Arc<Material>,
+    fingerprint: String,
 }
 
 impl Family for Training<'_> {
@@ -166,7 +187,7 @@ impl Family for Training<'_> {
     type Cursor = ();
 
     fn fingerprint(&self) -> String {
-        self.material.fingerprint()
+        self.fingerprint.clone()
     }
 
     fn labels(&self) -> Labels {

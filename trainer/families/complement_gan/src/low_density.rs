@@ -1,6 +1,7 @@
 //! The term that keeps what is generated out of dense regions: a density model that no step trains, and the threshold it is held against (Yang 2019, §3.1.5, eq. 3.4).
 
 use std::path::Path;
+use std::rc::Rc;
 
 use segue_collectives::Communicator;
 use segue_engine::{Share, Watch};
@@ -10,7 +11,7 @@ use segue_random::{Permutation, Purpose, Stream};
 use tch::{Kind, Tensor};
 
 use super::data::Examples;
-use super::keys::ObjectiveConfig;
+use super::keys::{Fakes, ObjectiveConfig};
 use super::losses;
 
 /// Images whose densities the threshold is a centile of, at most.
@@ -20,7 +21,7 @@ const TOGETHER: usize = 50;
 
 /// A density, its threshold, and the steps that have the term.
 pub struct LowDensity {
-    density: Density,
+    density: Rc<Density>,
     threshold: f64,
     after: u64,
     share: f64,
@@ -28,8 +29,8 @@ pub struct LowDensity {
 }
 
 /// Opens the density that `objective` names, where it has the term, for images of this shape.
-pub fn open(objective: &ObjectiveConfig, image: [usize; 3]) -> Result<Option<Density>, TrainError> {
-    if objective.low_density == 0.0 {
+pub fn open(objective: &ObjectiveConfig, image: [usize; 3]) -> Result<Option<Rc<Density>>, TrainError> {
+    if objective.low_density == 0.0 || objective.fakes != Fakes::Generator {
         return Ok(None);
     }
     if objective.density.is_empty() {
@@ -44,13 +45,13 @@ pub fn open(objective: &ObjectiveConfig, image: [usize; 3]) -> Result<Option<Den
             format!("the density in {} is of images {of:?}, the data has {image:?}", objective.density);
         return Err(TrainError::Layout(what));
     }
-    Ok(Some(density))
+    Ok(Some(Rc::new(density)))
 }
 
 impl LowDensity {
     /// With the threshold by `numbers` of `set`, of which the first few of a random order are looked at. A collective call.
     pub fn new(
-        density: Density,
+        density: Rc<Density>,
         objective: &ObjectiveConfig,
         seed: u64,
         (set, numbers): (&Examples, &[u32]),

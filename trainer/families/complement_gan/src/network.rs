@@ -59,6 +59,7 @@ pub fn fresh_moments(plan: &Plan, parameters: &Parameters) -> Vec<GroupMoments> 
     let fresh = |(_, features): (&str, i64)| GroupMoments {
         mean: Tensor::zeros([features], options),
         variance: Tensor::ones([features], options),
+        values: 1,
     };
     plan.norms().map(fresh).collect()
 }

@@ -1,13 +1,12 @@
 //! Pictures of the plane: where a trained discriminator has its boundaries, and what it sees as generated (Yang 2019, §3.1.4).
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use segue_data_error::DataError;
-use segue_engine::checkpoint::STATE;
-use segue_family::{Answer, Asker, Outputs, Question, Trained};
+use segue_family::{Answer, Asker, Outputs, Question, Trained, recorded};
 use segue_kernels::TrainError;
 use segue_publish::write_file;
-use serde_json::{Value, json};
+use serde_json::json;
 use tch::Tensor;
 
 use super::data::{Examples, Material, points_of, tensor};
@@ -40,18 +39,22 @@ pub struct PlaneOptions {
 /// Where the boundaries of a discriminator of the plane are.
 pub struct PlanePicture;
 
-/// A section of the run that a checkpoint is of.
-fn section<T: serde::de::DeserializeOwned>(folder: &Path, name: &str) -> Result<T, TrainError> {
-    let state = segue_publish::read_regular_text(folder.join(STATE)).unwrap_or_default();
-    let state: Value = serde_json::from_str(&state).unwrap_or_default();
-    serde_json::from_value(state["config"][name].clone()).map_err(|_| {
-        let what = "the model folder does not say how it was trained\nhint: name a run or a checkpoint of it";
-        TrainError::Layout(format!("{}: {what}", folder.display()))
+/// A section of the run that a model is of.
+fn section<T: serde::de::DeserializeOwned>(trained: &Trained, name: &str) -> Result<T, TrainError> {
+    let of_run = recorded(&trained.path, &trained.named).and_then(|(run, _)| run.get(name).cloned());
+    of_run.and_then(|section| serde_json::from_value(section).ok()).ok_or_else(|| {
+        let what = "does not say how its model was trained\nhint: name a run, or a checkpoint of it";
+        TrainError::Layout(format!("{} {what}", trained.named.display()))
     })
 }
 
 /// What stands for generated points: the generator's, or those of the complement.
-fn generated(classifier: &Classifier, fakes: Fakes, of: &Points, seed: u64) -> Result<Vec<[f32; 2]>, TrainError> {
+fn generated(
+    classifier: &Classifier,
+    fakes: Fakes,
+    of: &Points,
+    seed: u64,
+) -> Result<Vec<[f32; 2]>, TrainError> {
     match fakes {
         Fakes::Generator => points_of(&classifier.generated(GENERATED, seed)?),
         Fakes::Complement => {
@@ -69,7 +72,10 @@ fn cells(classifier: &Classifier, bounds: Bounds, side: usize) -> Result<Vec<Cel
     let logits = Vec::<f32>::try_from(&seen.logits.view([-1]))?;
     let cell = |row: &[f32]| {
         let row: Vec<f64> = row.iter().map(|logit| f64::from(*logit)).collect();
-        Cell { class: likeliest(&row) as u16, is_fake: row.iter().map(|logit| logit.exp()).sum::<f64>() < 1.0 }
+        Cell {
+            class: likeliest(&row) as u16,
+            is_fake: row.iter().map(|logit| logit.exp()).sum::<f64>() < 1.0,
+        }
     };
     Ok(logits.chunks(classifier.config.classes).map(cell).collect())
 }
@@ -77,13 +83,6 @@ fn cells(classifier: &Classifier, bounds: Bounds, side: usize) -> Result<Vec<Cel
 /// Features of points, for models of two of them.
 fn features(classifier: &Classifier, points: &Tensor) -> Result<Vec<[f32; 2]>, TrainError> {
     let features = tch::no_grad(|| classifier.discriminator().features(points, None));
-    if features.size()[1] != 2 {
-        let why = format!(
-            "--features draws models of 2 features, and this one has {}\nhint: train one with model.hidden=[100,100,2]",
-            features.size()[1]
-        );
-        return Err(DataError::Usage(why).into());
-    }
     Ok(Vec::<f32>::try_from(&features.contiguous().view([-1]))?.as_chunks().0.to_vec())
 }
 
@@ -99,9 +98,16 @@ impl Question for PlanePicture {
     }
 
     fn answer(model: Trained, options: PlaneOptions, asker: &mut Asker) -> Result<Answer, TrainError> {
-        let classifier = Classifier::of(model)?;
-        let data: DataConfig = section(&classifier.path, "data")?;
-        let objective: ObjectiveConfig = section(&classifier.path, "objective")?;
+        let classifier = Classifier::of(&model)?;
+        let data: DataConfig = section(&model, "data")?;
+        let objective: ObjectiveConfig = section(&model, "objective")?;
+        let features_of = classifier.config.hidden.last().copied().unwrap_or(0);
+        if options.features.is_some() && features_of != 2 {
+            let why = format!(
+                "--features draws models of 2 features, and this one has {features_of}\nhint: train one with model.hidden=[100,100,2]"
+            );
+            return Err(DataError::Usage(why).into());
+        }
         if data.drawn.set().is_none() {
             let why = "the model was trained on images\nhint: `segue eval images` scores it";
             return Err(DataError::Usage(why.into()).into());
@@ -119,11 +125,13 @@ impl Question for PlanePicture {
         };
         let cells = cells(&classifier, bounds, side)?;
         let at_boundary = fake_share_on_boundary(&cells, side);
-        (asker.tell)(&format!(
-            "error {:.2} %; {:.1} % of the cells at a boundary between classes are seen as generated",
-            error.unwrap_or(f64::NAN),
-            100.0 * at_boundary
-        ));
+        let boundary = match at_boundary.is_nan() {
+            true => "all of the plane is of one class".to_string(),
+            false => {
+                format!("{:.1} % of the cells between classes are seen as generated", 100.0 * at_boundary)
+            }
+        };
+        (asker.tell)(&format!("error {:.2} %; {boundary}", error.unwrap_or_default()));
         let made = generated(&classifier, objective.fakes, train, data.subset_seed)?;
         if asker.comm.rank() == 0 {
             if let Some(path) = &options.picture {

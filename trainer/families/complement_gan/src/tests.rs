@@ -130,7 +130,7 @@ fn stripes_are_told_apart_with_four_labels_each() {
     for keys in [
         &[][..],
         &["objective.fakes=data", "objective.pull_away=0"],
-        &["objective.fakes=none", "objective.pull_away=0", "objective.unsupervised=0.5"],
+        &["objective.fakes=none", "objective.pull_away=0"],
     ] {
         let found = error(keys);
         assert!(found <= 10.0, "{keys:?}: {found} % of held-out images");
@@ -148,7 +148,6 @@ fn on_points(keys: &[&str], run: &Path) -> Config {
         "data.labels_per_class=6",
         "data.held_out=0",
         "data.unlabelled=all",
-        "objective.unsupervised=1",
         "train.lanes=128",
         "train.micro_batch=128",
         "train.steps=3000",
@@ -159,12 +158,11 @@ fn on_points(keys: &[&str], run: &Path) -> Config {
         "checkpoint.every=3000",
     ];
     let run = format!("run.dir={}", run.display());
-    let all: Vec<String> =
-        own.iter().chain(keys).map(|key| key.to_string()).chain([run]).collect();
+    let all: Vec<String> = own.iter().chain(keys).map(|key| key.to_string()).chain([run]).collect();
     segue_testing::models::<ComplementGanConfig>().load(None, &all).unwrap().config
 }
 
-/// Rows B14, B15, B16 and B20, in small: points away from the data teach boundaries that labels alone do not, and pictures show them.
+/// Rows B14 and B20, in small: points away from the data teach boundaries that labels alone do not, and pictures show them.
 #[test]
 fn a_complement_teaches_boundaries_that_few_labels_do_not() {
     let error = |keys: &[&str]| {
@@ -176,7 +174,8 @@ fn a_complement_teaches_boundaries_that_few_labels_do_not() {
         let model = segue_family::Trained::open(models, run.path()).unwrap();
         let picture = run.path().join("plane.svg");
         let command = (Asked::of::<PlanePicture>().options)(clap::Command::new("plane"));
-        let given = command.get_matches_from(["plane", "--picture", picture.to_str().unwrap(), "--side", "40"]);
+        let given =
+            command.get_matches_from(["plane", "--picture", picture.to_str().unwrap(), "--side", "40"]);
         let mut silent = |_, _| {};
         let mut asker = segue_family::Asker {
             comm: &segue_collectives::local::Local,

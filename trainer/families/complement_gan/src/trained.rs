@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use segue_data_error::DataError;
 use segue_engine::checkpoint::{TABLES, check_finite, read_tensors};
 use segue_family::{Answer, Asker, Outputs, Question, Trained};
+use segue_images::Labels;
 use segue_kernels::noise::Noise;
 use segue_kernels::{Parameters, TrainError};
 use segue_pixel_cnn::{GridOptions, ImagesOptions, write_grid};
@@ -19,6 +20,11 @@ use super::learner::Player;
 use super::network::{Moments, Network};
 use super::plan::Plan;
 
+/// Weights of the generator.
+const GENERATOR_FILE: &str = "generator.safetensors";
+/// Images that are generated side by side.
+const SIDE_BY_SIDE: i64 = 100;
+
 /// A trained discriminator, and the generator it learnt against.
 pub struct Classifier {
     /// The folder with its weights.
@@ -26,6 +32,8 @@ pub struct Classifier {
     /// Its sizes.
     pub config: ComplementGanConfig,
     discriminator: Player,
+    /// Whether the folder has a generator.
+    generates: bool,
 }
 
 /// A network of a folder, with its tables.
@@ -51,19 +59,35 @@ fn player(folder: &Path, file: &str, plan: Plan) -> Result<Player, TrainError> {
 
 impl Classifier {
     /// The model of a folder.
-    pub fn of(trained: Trained) -> Result<Self, TrainError> {
+    pub fn of(trained: &Trained) -> Result<Self, TrainError> {
         let Some(config) = trained.config.get::<ComplementGanConfig>() else {
             return Err(trained.is_not("a model that classifies images"));
         };
         let config = config.clone();
         let discriminator = player(&trained.path, "model.safetensors", Plan::discriminator(&config))?;
-        Ok(Self { path: trained.path, config, discriminator })
+        let generates = trained.path.join(GENERATOR_FILE).is_file();
+        Ok(Self { path: trained.path.clone(), config, discriminator, generates })
     }
 
     /// Logits of images: rows of the classes.
     pub fn logits(&self, set: &Examples, asker: &mut Asker) -> Result<Vec<Vec<f64>>, TrainError> {
         let all: Vec<u32> = (0..set.count() as u32).collect();
         evaluate::logits(&self.discriminator.network(), set, &all, asker.comm, &mut asker.watch)
+    }
+
+    /// Opens images for it, whose classes, where they are known, are its own.
+    fn open(&self, options: &ImagesOptions, model: &Trained) -> Result<Examples, TrainError> {
+        let set = options.open(model, self.config.image)?;
+        let own = self.config.classes;
+        // Files without names may lack images of the last classes.
+        let fits = |labels: &Labels| labels.classes == own || labels.names.is_none() && labels.classes < own;
+        match set.labels().filter(|labels| !fits(labels)) {
+            None => Ok(Examples::Images(set)),
+            Some(labels) => {
+                let why = format!("images are of {} classes, the model of {own}", labels.classes);
+                Err(DataError::foreign(&model.named, why).into())
+            }
+        }
     }
 
     /// The discriminator.
@@ -73,10 +97,11 @@ impl Classifier {
 
     /// As many images of its generator: `[count, pixels]` in [0, 1].
     pub fn generated(&self, count: u64, seed: u64) -> Result<Tensor, TrainError> {
-        let generator = player(&self.path, "generator.safetensors", Plan::generator(&self.config))?;
+        let generator = player(&self.path, GENERATOR_FILE, Plan::generator(&self.config))?;
         let z = Noise::new(seed).uniform(&[count as i64, self.config.noise_size as i64]);
         let running = Moments::Running(generator.running());
-        Ok(tch::no_grad(|| generator.network().forward(&z, None, running)).states)
+        let made = |z: &Tensor| tch::no_grad(|| generator.network().forward(z, None, running)).states;
+        Ok(Tensor::cat(&z.split(SIDE_BY_SIDE, 0).iter().map(made).collect::<Vec<_>>(), 0))
     }
 }
 
@@ -116,8 +141,8 @@ impl Question for ImageClasses {
     const EXAMPLE: &'static str = "  segue predict runs/mnist --images images/mnist --csv classes.csv";
 
     fn answer(model: Trained, options: ImagesOptions, asker: &mut Asker) -> Result<Answer, TrainError> {
-        let classifier = Classifier::of(model)?;
-        let set = Examples::Images(options.open(&classifier.path, classifier.config.image)?);
+        let classifier = Classifier::of(&model)?;
+        let set = classifier.open(&options, &model)?;
         let logits = classifier.logits(&set, asker)?;
         let predicted: Vec<usize> = logits.iter().map(|row| likeliest(row)).collect();
         let rows: Vec<Vec<f32>> = logits.iter().map(|row| probabilities(row)).collect();
@@ -162,8 +187,12 @@ impl Question for ImageErrors {
     }
 
     fn answer(model: Trained, options: ErrorOptions, asker: &mut Asker) -> Result<Answer, TrainError> {
-        let classifier = Classifier::of(model)?;
-        let set = Examples::Images(options.of.open(&classifier.path, classifier.config.image)?);
+        let classifier = Classifier::of(&model)?;
+        if options.grid.grid.is_some() && !classifier.generates {
+            let why = "--grid draws what a generator makes, and this model was trained without one";
+            return Err(DataError::Usage(why.into()).into());
+        }
+        let set = classifier.open(&options.of, &model)?;
         let logits = classifier.logits(&set, asker)?;
         let predicted: Vec<usize> = logits.iter().map(|row| likeliest(row)).collect();
         let counts = errors(&set, &predicted, classifier.config.classes);
@@ -172,8 +201,8 @@ impl Question for ImageErrors {
                 "the images have no labels, by which they are scored\nhint: `segue predict` asks for none";
             return Err(DataError::Usage(why.into()).into());
         };
-        let wrong: u64 = counts.iter().map(|of| of.1).sum();
-        (asker.tell)(&format!("error {error:.2} %: {wrong} of {} images", set.count()));
+        let (images, wrong) = counts.iter().fold((0, 0), |sums, of| (sums.0 + of.0, sums.1 + of.1));
+        (asker.tell)(&format!("error {error:.2} %: {wrong} of {images} images"));
         let of_class = |(class, (images, wrong)): (usize, &(u64, u64))| json!({ "class": class, "images": images, "errors": wrong });
         let by_class: Value = counts.iter().enumerate().map(of_class).collect();
         if let (Some(path), 0) = (&options.grid.grid, asker.comm.rank()) {
@@ -181,7 +210,7 @@ impl Question for ImageErrors {
             write_grid(path, &made, classifier.config.image)?;
         }
         let value = json!({
-            "model": classifier.path, "images": set.count(), "errors": wrong, "error": error, "classes": by_class,
+            "model": classifier.path, "images": images, "errors": wrong, "error": error, "classes": by_class,
         });
         Ok(Answer { value, ..Answer::default() })
     }

@@ -55,7 +55,7 @@ impl ModelFolder {
         let Some(Language(family)) = find(&trained.config) else {
             return Err(trained.is_not(Language::OF));
         };
-        let Trained { path, mut config, models, mut notes, passed_over, compute } = trained;
+        let Trained { path, mut config, models, mut notes, passed_over, compute, .. } = trained;
         let weights = path.join(WEIGHTS);
         refuse_foreign_weights(&path)?;
         if let Some(names) = names(&config)

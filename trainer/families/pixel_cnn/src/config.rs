@@ -7,6 +7,7 @@ use segue_configs::range::{self, Range};
 use segue_configs::{Config, ConfigError, DeviceKind, ModelSection, OwnSection, SectionType, out_of_range};
 use serde::{Deserialize, Serialize};
 
+use super::images::check_image;
 use super::mixture::outputs_of;
 use super::network::Sizes;
 
@@ -75,6 +76,7 @@ impl ModelSection for PixelCnnConfig {
 
     fn check(&self) -> Result<(), ConfigError> {
         range::check("model", self)?;
+        check_image(self.image)?;
         let [channels, height, width] = self.image;
         let refused = |why: &str| Err(out_of_range("model.image", format!("{:?}", self.image), why));
         if self.values() == 0 {

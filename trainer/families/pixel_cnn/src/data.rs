@@ -10,7 +10,7 @@ use segue_kernels::TrainError;
 use tch::Tensor;
 
 use super::config::{DataConfig, PixelCnnConfig};
-use super::images::{self, Lanes, fit, size_of};
+use super::images::{self, Lanes, fit, size_of, too_many};
 
 /// Images, and what each of them is for.
 pub struct Material {
@@ -32,12 +32,12 @@ impl Material {
         }
         let splits = Splits::open(Path::new(&data.corpus))?;
         fit("model.image", &mut config.image, size_of(&splits.train))?;
-        let held_out = subset::held_out(splits.train.len(), &[], data.held_out, data.subset_seed)?;
+        let held_out = subset::held_out(splits.train.len(), &[], data.held_out, data.subset_seed)
+            .map_err(|why| too_many(why, "data.held_out"))?;
         let trained: Vec<u32> =
             (0..splits.train.len() as u32).filter(|image| held_out.binary_search(image).is_err()).collect();
         if trained.is_empty() {
-            let why = "no image is left to train on\nhint: lower data.held_out";
-            return Err(DataError::Usage(format!("{}: {why}", data.corpus)).into());
+            return Err(too_many("no image is left to train on".into(), "data.held_out"));
         }
         Ok(Self { splits, trained, held_out })
     }

@@ -7,14 +7,14 @@ use std::sync::LazyLock;
 use clap::ValueEnum;
 use segue_configs::{ModelType, Models};
 use segue_data_error::DataError;
-use segue_engine::checkpoint::STATE;
-use segue_family::{Answer, Asker, Outputs, Question, Trained};
+use segue_engine::checkpoint::WEIGHTS;
+use segue_family::{Answer, Asker, Outputs, Question, Trained, recorded};
 use segue_images::{ImageSet, Split, grid};
 use segue_kernels::TrainError;
 use segue_kernels::noise::Noise;
-use segue_publish::write_file;
+use segue_publish::{open_regular, write_file};
 use segue_report::csv_line;
-use serde_json::{Value, json};
+use serde_json::json;
 use tch::{Kind, Tensor};
 
 use super::config::PixelCnnConfig;
@@ -26,10 +26,15 @@ use super::mixture;
 /// The models that a density is of.
 static OWN: LazyLock<Models> = LazyLock::new(|| Models::new(vec![ModelType::of::<PixelCnnConfig>()]));
 
+/// Images that are drawn side by side.
+const SIDE_BY_SIDE: i64 = 64;
+
 /// A density that no step trains.
 pub struct Density {
     /// The folder with its weights.
     pub path: PathBuf,
+    /// Names the weights.
+    pub fingerprint: String,
     model: Model,
 }
 
@@ -47,7 +52,12 @@ impl Density {
         let parameters = trained.parameters(Model::specs(config))?;
         // Or each step of a generator would compute gradients of these weights too, and add them up.
         let (frozen, _) = parameters.freeze(&vec![true; Model::specs(config).len()]);
-        Ok(Self { path: trained.path.clone(), model: Model::over(config, frozen) })
+        let weights = trained.path.join(WEIGHTS);
+        let mut hash = blake3::Hasher::new();
+        let file = open_regular(&weights).and_then(|file| hash.update_reader(file).map(drop));
+        file.map_err(|error| DataError::read(&weights, error))?;
+        let fingerprint = hash.finalize().to_hex().to_string();
+        Ok(Self { path: trained.path.clone(), fingerprint, model: Model::over(config, frozen) })
     }
 
     /// Its sizes.
@@ -60,11 +70,17 @@ impl Density {
         self.model.log_density(images, None)
     }
 
-    /// As many images, drawn pixel by pixel: `[count, values]` in [0, 1], of the 256 values of a byte.
+    /// As many images, drawn pixel by pixel: `[count, values]` in [0, 1], of the 256 values of a byte. Memory is that of a few side by side.
     pub fn sample(&self, count: i64, noise: &Noise) -> Tensor {
+        let parts = (0..count).step_by(SIDE_BY_SIDE as usize);
+        let drawn = parts.map(|first| self.sample_at_once(SIDE_BY_SIDE.min(count - first), noise));
+        Tensor::cat(&drawn.collect::<Vec<_>>(), 0)
+    }
+
+    fn sample_at_once(&self, count: i64, noise: &Noise) -> Tensor {
         let [channels, height, width] = self.config().image.map(|size| size as i64);
         let _no_graph = tch::no_grad_guard();
-        let images = Tensor::zeros([count, channels, height, width], (Kind::Float, tch::Device::Cpu));
+        let images = Tensor::zeros([count, channels, height, width], self.model.options());
         for (row, column) in (0..height).flat_map(|row| (0..width).map(move |column| (row, column))) {
             // What comes after a pixel has no effect on it, so that zeros may stand there.
             let outputs = self.model.outputs(&images.view([count, -1]));
@@ -104,12 +120,13 @@ pub struct ImagesOptions {
 }
 
 impl ImagesOptions {
-    /// Opens them for the model in `model`, which reads images of that size.
-    pub fn open(&self, model: &Path, size: [usize; 3]) -> Result<ImageSet, TrainError> {
-        let state = segue_publish::read_regular_text(model.join(STATE)).unwrap_or_default();
-        let state: Value = serde_json::from_str(&state).unwrap_or_default();
-        let trained_on = state.pointer("/config/data/corpus").and_then(Value::as_str).map(PathBuf::from);
-        let Some(folder) = self.images.clone().or(trained_on) else {
+    /// Opens them for a model that reads images of that size.
+    pub fn open(&self, trained: &Trained, size: [usize; 3]) -> Result<ImageSet, TrainError> {
+        let recorded = || recorded(&trained.path, &trained.named);
+        let of_run = || recorded()?.0.pointer("/data/corpus")?.as_str().map(PathBuf::from);
+        // A run on points has no folder.
+        let of_run = || of_run().filter(|folder| !folder.as_os_str().is_empty());
+        let Some(folder) = self.images.clone().or_else(of_run) else {
             let what =
                 "the model folder does not say which images it was trained on\nhint: add --images FOLDER";
             return Err(TrainError::Layout(what.into()));
@@ -190,7 +207,7 @@ impl Question for Densities {
 
     fn answer(trained: Trained, options: DensityOptions, asker: &mut Asker) -> Result<Answer, TrainError> {
         let density = Density::of(&trained)?;
-        let set = options.of.open(&density.path, density.config().image)?;
+        let set = options.of.open(&trained, density.config().image)?;
         let all: Vec<u32> = (0..set.len() as u32).collect();
         let found = log_densities(&density.model, &set, &all, asker.comm, &mut asker.watch)?;
         let values = density.config().values();

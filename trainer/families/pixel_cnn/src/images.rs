@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use segue_configs::{ConfigError, out_of_range};
 use segue_images::{ImageSet, Splits};
+use segue_kernels::TrainError;
 use segue_random::{Permutation, Purpose};
 use tch::{Kind, Tensor};
 
@@ -11,6 +12,18 @@ use tch::{Kind, Tensor};
 pub fn values(set: &ImageSet, numbers: &[u32]) -> Tensor {
     let bytes: Vec<u8> = numbers.iter().flat_map(|number| set.image(*number as usize)).copied().collect();
     Tensor::from_slice(&bytes).view([numbers.len() as i64, -1]).to_kind(Kind::Float) / 255.0
+}
+
+/// More than any image has of a side, so that an image's values can be counted.
+const MOST: usize = 1 << 16;
+
+/// Refuses sizes of images that none has: channels, height and width.
+pub fn check_image(image: [usize; 3]) -> Result<(), ConfigError> {
+    if image.iter().any(|side| *side > MOST) {
+        let why = format!("an image has at most {MOST} rows and columns");
+        return Err(out_of_range("model.image", format!("{image:?}"), &why));
+    }
+    Ok(())
 }
 
 /// Takes a size from the data where the recipe leaves it open. An error where it names another.
@@ -33,9 +46,17 @@ pub fn size_of(set: &ImageSet) -> [usize; 3] {
     [shape.channels, shape.height, shape.width]
 }
 
+/// The error of a draw of images that a key asks for too many of.
+pub fn too_many(why: String, key: &'static str) -> TrainError {
+    TrainError::Layout(format!("{why}\nhint: lower {key}"))
+}
+
 /// Adds all images and their classes to what names the data.
 pub fn hash(splits: &Splits, hash: &mut blake3::Hasher) {
     for set in [Some(&splits.train), splits.test.as_ref()].into_iter().flatten() {
+        for size in size_of(set).into_iter().chain([set.len()]) {
+            hash.update(&(size as u64).to_le_bytes());
+        }
         hash.update(set.pixels());
         for label in set.labels().map_or(&[][..], |labels| &labels.of_images) {
             hash.update(&label.to_le_bytes());

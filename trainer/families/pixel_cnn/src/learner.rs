@@ -4,7 +4,7 @@ use segue_configs::TrainConfig;
 use segue_engine::{Learner, Loss, Turn};
 use segue_kernels::noise::Noise;
 use segue_kernels::{ParameterSpec, Parameters};
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use super::config::PixelCnnConfig;
 use super::mixture::log_likelihood;
@@ -37,6 +37,11 @@ impl Model {
     fn read(&self, images: &Tensor) -> Tensor {
         let [channels, height, width] = self.config.image.map(|size| size as i64);
         images.view([-1, channels, height, width]) * 2.0 - 1.0
+    }
+
+    /// Type and place of the parameters.
+    pub fn options(&self) -> (Kind, Device) {
+        self.parameters.options()
     }
 
     fn network(&self) -> PixelCnn {

@@ -67,7 +67,7 @@ impl Job for Opened {
     fn check_validation(&self, _: &Config) -> Result<(), TrainError> {
         match self.material.held_out.is_empty() && self.material.splits.test.is_none() {
             false => Ok(()),
-            true => Err(TrainError::Layout("nothing is evaluated\nhint: data.held_out=500".into())),
+            true => Err(TrainError::Layout("nothing is evaluated\nhint: add data.held_out=500".into())),
         }
     }
 

@@ -76,12 +76,12 @@ pub fn log_likelihood(x: &Tensor, outputs: &Tensor) -> Tensor {
 pub fn draw(outputs: &Tensor, channels: i64, noise: &Noise) -> Tensor {
     let per_mixture = outputs_of(channels as usize, 1) as i64;
     let mixtures = outputs.size()[1] / per_mixture;
-    let uniform = || noise.uniform(&[outputs.size()[0], mixtures]);
+    let uniform = |columns: i64| noise.uniform(&[outputs.size()[0], columns]);
     // The largest of logits and Gumbel noise is drawn as their softmax has it.
-    let chosen = (outputs.narrow(1, 0, mixtures) - uniform().log().neg().log()).argmax(1, true);
+    let chosen = (outputs.narrow(1, 0, mixtures) - uniform(mixtures).log().neg().log()).argmax(1, true);
     let of = |part: i64| outputs.narrow(1, part * mixtures, mixtures).gather(1, &chosen, false); // [batch, 1]
     let logistic = |channel: i64, mean: &Tensor| {
-        let u = uniform().narrow(1, 0, 1);
+        let u = uniform(1);
         let scale = of(1 + channels + channel).clamp_min(LEAST_LOG_SCALE).exp();
         (mean + scale * (u.log() - (u.neg() + 1.0).log())).clamp(-1.0, 1.0)
     };

@@ -235,7 +235,8 @@ impl PixelCnn {
             };
             let places = (height * width) as f64 / f64::from(4u32.pow(level));
             products += spec.shape.iter().product::<i64>() as f64 * places;
-            given += spec.shape[0] as f64 * places;
+            // A rise gives four values for each that it reads.
+            given += spec.shape[0] as f64 * places * if part == Some("rise") { 4.0 } else { 1.0 };
         }
         (products, given)
     }
