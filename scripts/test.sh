@@ -30,16 +30,23 @@ export SEGUE_IS_BUILT=1
 # times. All packages are named, for without the end-to-end tests some would be built again with fewer features.
 triple=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
 code=0
+mkdir -p target
+log=target/tests.log
 env "CARGO_TARGET_${triple}_RUNNER=$PWD/scripts/tests/unit.sh" \
-    cargo test --workspace --lib --bins --tests --no-fail-fast --quiet "$@" || code=$?
+    cargo test --workspace --lib --bins --tests --no-fail-fast --quiet "$@" 2>&1 | tee "$log" || code=$?
 
 if cargo nextest --version >/dev/null 2>&1; then
     # More than there are cores, where these are few: most tests of jobs wait for more than half of their time.
     if (($(nproc --all) < 4)); then export NEXTEST_TEST_THREADS=${NEXTEST_TEST_THREADS:-4}; fi
-    cargo nextest run --workspace -E 'package(segue-tests)' "$@" || code=$?
+    cargo nextest run --workspace -E 'package(segue-tests)' "$@" 2>&1 | tee -a "$log" || code=$?
 else
     # Tests under mpirun share the cores: one at a time. nextest runs up to four where that is safe (.config/nextest.toml).
-    cargo test --package segue-tests "$@" -- --test-threads 1 || code=$?
+    cargo test --package segue-tests "$@" -- --test-threads 1 2>&1 | tee -a "$log" || code=$?
 fi
-cargo test --workspace --doc --quiet "$@" || code=$?
+cargo test --workspace --doc --quiet "$@" 2>&1 | tee -a "$log" || code=$?
+# Last, as much stands between a test that failed and the end, and of a long output the end is what people see.
+if ((code)); then
+    printf '\n==== tests that failed\n'
+    grep -E -- '( --- FAILED|\.\.\. FAILED)$|^ +(FAIL|TIMEOUT|SIG[A-Z]+|LEAK-FAIL) \[|panicked at|^error: ' "$log" | sort -u | head -n 40 || true
+fi
 exit "$code"
