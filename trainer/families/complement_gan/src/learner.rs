@@ -96,7 +96,7 @@ pub struct Players {
     objective: ObjectiveConfig,
     /// Images of a group.
     group: usize,
-    /// Discriminator, generator and, where there is one, encoder.
+    /// The discriminator, then the generator and the encoder of a run that trains them.
     all: Vec<Player>,
     /// What keeps generated images out of dense regions.
     density: Option<LowDensity>,

@@ -66,7 +66,7 @@ struct Opened {
 }
 
 impl Opened {
-    /// Names the images, and the density where there is one.
+    /// Hash of the images, and of the weights of the density model if the run has one.
     fn fingerprint(&self) -> String {
         let of_density = self.density.as_ref().map(|density| density.fingerprint.as_str());
         [Some(self.material.fingerprint()), of_density].into_iter().flatten().collect::<Vec<_>>().join("+")

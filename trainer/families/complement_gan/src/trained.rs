@@ -105,7 +105,7 @@ impl Classifier {
     }
 }
 
-/// The probability of each class given that an image is none of the generator's.
+/// P(class | image is real), the softmax over the K classes.
 fn probabilities(logits: &[f64]) -> Vec<f32> {
     let largest = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let sum: f64 = logits.iter().map(|logit| (logit - largest).exp()).sum();
