@@ -3,8 +3,9 @@
 use std::fs;
 
 use segue_engine::checkpoint::read_tensors;
+use segue_skip::peer_python;
 use segue_tests::translation::{place, train};
-use segue_tests::{ROOT, Workplace, alone, fail, mpirun, peer_python, peers_each, stderr, succeed};
+use segue_tests::{ROOT, Workplace, alone, fail, mpirun, peers_each, stderr, succeed};
 use serde_json::{Value, json};
 use tch::Kind;
 

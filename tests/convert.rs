@@ -3,7 +3,8 @@
 use std::fs;
 use std::process::Command;
 
-use segue_tests::{ROOT, SHARED, Workplace, alone, fail, finish, mpirun, peer_python, stderr, succeed};
+use segue_skip::peer_python;
+use segue_tests::{ROOT, SHARED, Workplace, alone, fail, finish, mpirun, stderr, succeed};
 
 fn fixture(name: &str) -> String {
     format!("{ROOT}/tests/fixtures/foreign/{name}")

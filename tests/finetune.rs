@@ -6,7 +6,8 @@ use std::os::fd::FromRawFd;
 use std::path::Path;
 use std::process::Command;
 
-use segue_tests::{ROOT, Workplace, alone, fail, finish, mpirun, peer_python, stderr, succeed};
+use segue_skip::peer_python;
+use segue_tests::{ROOT, Workplace, alone, fail, finish, mpirun, stderr, succeed};
 use serde_json::{Value, json};
 
 fn write(place: &Workplace, path: &str, text: &str) {

@@ -5,9 +5,10 @@ use std::process::Command;
 
 use segue_families::card_sources;
 use segue_kernels::cards::{Compiler, Source};
+use segue_skip::peer_python;
 use segue_tests::{
-    ROOT, SHARED, Workplace, alone, finish, ids_file, mpirun, peer_python, peers_each, reference_models,
-    repeats, stderr, succeed,
+    ROOT, SHARED, Workplace, alone, finish, ids_file, mpirun, peers_each, reference_models, repeats, stderr,
+    succeed,
 };
 use segue_tokenizer::Tokenizer;
 use serde_json::json;

@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use segue_tests::{SHARED, Workplace, alone, fail, peer_python, peers_each, sentences, succeed};
+use segue_skip::peer_python;
+use segue_tests::{SHARED, Workplace, alone, fail, peers_each, sentences, succeed};
 use serde_json::{Value, json};
 
 /// Texts of a split.

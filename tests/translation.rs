@@ -5,9 +5,10 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
+use segue_skip::peer_python;
 use segue_tests::kills::kill_often;
 use segue_tests::translation::{place, strings, train};
-use segue_tests::{Workplace, alone, fail, mpirun, peer_python, repeats, succeed};
+use segue_tests::{Workplace, alone, fail, mpirun, repeats, succeed};
 use serde_json::{Value, json};
 
 /// Bytes of the tensors of a run's last checkpoint, and rows of its evaluations.

@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use segue_tests::{Workplace, alone, fail, finish, peer_python, peers_each, stderr, succeed};
+use segue_skip::peer_python;
+use segue_tests::{Workplace, alone, fail, finish, peers_each, stderr, succeed};
 use serde_json::{Value, json};
 
 /// Syllables of the language that is translated; of its translation they are spelt backwards.

@@ -99,6 +99,10 @@ impl<'a> Reporter<'a> {
 
     fn write(&mut self, event: Event) -> Result<(), Failure> {
         match event {
+            Event::Preparing { what, done, total } => {
+                self.preparing(what, done, total);
+                Ok(())
+            }
             Event::Started(started) => self.started(&started),
             Event::Step { report, tokens, work, due, noise, elapsed, data_wait, checkpoint_stall } => {
                 let recent = &mut self.recent;
@@ -149,7 +153,18 @@ impl<'a> Reporter<'a> {
         }
     }
 
+    /// Said in a line where no bar is drawn, and once.
+    fn preparing(&mut self, what: &str, done: u64, total: u64) {
+        let out = self.out;
+        let bar = self.bar.get_or_insert_with(|| {
+            out.line(&format!("before the first step: {what}"));
+            out.progress(total, Unit::Steps, what)
+        });
+        bar.set_of(done.min(total), total);
+    }
+
     fn started(&mut self, started: &Started) -> Result<(), Failure> {
+        self.bar = None;
         self.attempt = started.attempt;
         self.labels = Some(started.labels.clone());
         describe_start(started, self.out);

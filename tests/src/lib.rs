@@ -216,21 +216,6 @@ fn is_alive(process: u32) -> bool {
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
 }
 
-/// The interpreter of an environment of public packages: `base` or `transfoxl`.
-pub fn peer_python(environment: &str) -> Option<String> {
-    let script = format!("{ROOT}/scripts/peers.sh");
-    let output = Command::new("bash").args([&script, "python", environment]).output().ok()?;
-    let python = String::from_utf8_lossy(&output.stdout).trim().to_string();
-    if python.is_empty() {
-        segue_skip::skip(
-            segue_skip::Need::Peers,
-            format!("no Python environment `{environment}` (scripts/peers.sh installs it)"),
-        );
-        return None;
-    }
-    Some(python)
-}
-
 /// Runs a program of `tests/peers` once for each list of arguments, in one process: to import the packages takes longer than what is asked of
 /// them. For each its exit code, its stdout and its stderr.
 pub fn peers_each(python: &str, script: &str, arguments: &[Vec<String>]) -> Vec<(i64, String, String)> {

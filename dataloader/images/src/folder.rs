@@ -1,5 +1,5 @@
 //! A folder with a folder of PNG files for each class. Classes are numbered in the order of their names, and images come in that of
-//! their classes and names, as torchvision's `ImageFolder` has it.
+//! their classes and names, as torchvision's `ImageFolder` has it. Or a folder with the PNG files themselves, whose classes nobody knows.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,23 +16,41 @@ use crate::{ImageSet, Labels, Split};
 /// No class, a class without images, a file that is not a PNG file, or one of another size or form than 8 bits a value, grey or RGB.
 pub fn read(folder: &Path) -> Result<ImageSet, DataError> {
     let names = class_names(folder)?;
-    let (mut pixels, mut of_images) = (Vec::new(), Vec::new());
-    let mut first = None;
+    let (mut files, mut of_images) = (Vec::new(), Vec::new());
     for (class, name) in names.iter().enumerate() {
         let class =
             u16::try_from(class).map_err(|_| DataError::foreign(folder, "more than 65536 classes"))?;
-        for path in files(&folder.join(name))? {
-            let expected = first.as_ref().map(|(shape, of): &(_, PathBuf)| Expected { shape: *shape, of });
-            let (shape, image) = png_file::read(&path, expected.as_ref())?;
-            first.get_or_insert((shape, path));
-            pixels.extend(image);
+        for file in files_of_class(&folder.join(name))? {
+            files.push(format!("{name}/{file}"));
             of_images.push(class);
         }
     }
-    let Some((shape, _)) = first else { return Err(DataError::foreign(folder, "no images")) };
     let labels = Labels { of_images, classes: names.len(), names: Some(names) };
-    let set = ImageSet::new("PNG files", shape, pixels, Some(labels));
-    set.map_err(|why| DataError::foreign(folder, why))
+    read_files(folder, files, Some(labels))
+}
+
+/// Reads the PNG files that a folder itself has, in the order of their names. Other files are passed over.
+///
+/// # Errors
+///
+/// Those of [`read`], and no PNG file.
+pub fn read_flat(folder: &Path, _: Split) -> Result<ImageSet, DataError> {
+    read_files(folder, png_files(folder)?, None)
+}
+
+/// Reads these files of a folder.
+fn read_files(folder: &Path, files: Vec<String>, labels: Option<Labels>) -> Result<ImageSet, DataError> {
+    let (mut pixels, mut first) = (Vec::new(), None);
+    for file in &files {
+        let path = folder.join(file);
+        let expected = first.as_ref().map(|(shape, of): &(_, PathBuf)| Expected { shape: *shape, of });
+        let (shape, image) = png_file::read(&path, expected.as_ref())?;
+        first.get_or_insert((shape, path));
+        pixels.extend(image);
+    }
+    let Some((shape, _)) = first else { return Err(DataError::foreign(folder, "no images")) };
+    let set = ImageSet::new("PNG files", shape, pixels, labels);
+    Ok(set.map_err(|why| DataError::foreign(folder, why))?.of_files(files))
 }
 
 /// Reads a split from a folder that has `train`, `test` or both. Where it has both they are to have the same classes: of different
@@ -62,6 +80,21 @@ pub(crate) fn has(folder: &Path, split: Split) -> bool {
     folder.join(split.to_string()).is_dir()
 }
 
+/// Whether a folder has PNG files itself, which are images to learn from.
+pub(crate) fn is_flat(folder: &Path, split: Split) -> bool {
+    split == Split::Train && png_files(folder).is_ok_and(|files| !files.is_empty())
+}
+
+fn is_png(name: &str) -> bool {
+    Path::new(name).extension().is_some_and(|extension| extension.eq_ignore_ascii_case("png"))
+}
+
+/// Names of the PNG files of a folder.
+fn png_files(folder: &Path) -> Result<Vec<String>, DataError> {
+    let is_image = |(name, is_folder): &(String, bool)| !is_folder && is_png(name);
+    Ok(entries(folder)?.into_iter().filter(is_image).map(|(name, _)| name).collect())
+}
+
 /// Names of what is in a folder, sorted, with whether each is a folder itself.
 fn entries(folder: &Path) -> Result<Vec<(String, bool)>, DataError> {
     let mut entries = Vec::new();
@@ -89,14 +122,14 @@ fn class_names(folder: &Path) -> Result<Vec<String>, DataError> {
 }
 
 /// Images of a class.
-fn files(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
+fn files_of_class(folder: &Path) -> Result<Vec<String>, DataError> {
     let mut files = Vec::new();
     for (name, is_folder) in entries(folder)? {
-        let path = folder.join(name);
-        if is_folder || !path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("png")) {
+        if is_folder || !is_png(&name) {
+            let path = folder.join(name);
             return Err(DataError::foreign(&path, "not a .png file, but in the folder of a class"));
         }
-        files.push(path);
+        files.push(name);
     }
     match files.is_empty() {
         true => Err(DataError::foreign(folder, "a class without images")),
@@ -132,6 +165,17 @@ mod tests {
         let labels = set.labels().unwrap();
         assert_eq!(labels.names.as_deref().unwrap(), ["B", "a", "b"]);
         assert_eq!((&labels.of_images[..], set.pixels()), (&[0, 1, 2, 2][..], &[0, 1, 0, 1, 0, 1, 0, 1][..]));
+        assert_eq!(set.files().unwrap(), ["B/x.png", "a/y.png", "b/10.png", "b/9.PNG"]);
+    }
+
+    #[test]
+    fn files_without_folders_of_classes_are_images_without_classes() {
+        let dir = folder(&[("2.png", 2, 1), ("10.PNG", 2, 1), (".hidden.png", 1, 1), ("a/0.png", 1, 1)]);
+        fs::write(dir.path().join("readme.txt"), "beside the images").unwrap();
+        assert!(is_flat(dir.path(), Split::Train) && !is_flat(dir.path(), Split::Test));
+        let set = read_flat(dir.path(), Split::Test).unwrap();
+        assert_eq!((set.files().unwrap(), set.labels()), (&["10.PNG".into(), "2.png".into()][..], None));
+        assert!(!is_flat(&dir.path().join("nowhere"), Split::Train));
     }
 
     #[test]

@@ -32,12 +32,13 @@ struct Form {
 }
 
 /// The binary version of CIFAR-10 comes before the Python version: of a folder with both, it is the faster one to read.
-const FORMS: [Form; 5] = [
+const FORMS: [Form; 6] = [
     Form { files: "train-images-idx3-ubyte[.gz]", has: idx::has, read: idx::read_folder },
     Form { files: "data_batch_1.bin", has: cifar_binary::has, read: cifar_binary::read_folder },
     Form { files: "data_batch_1", has: cifar_python::has, read: cifar_python::read_folder },
     Form { files: "train_32x32.mat", has: svhn::has, read: svhn::read_folder },
     Form { files: "train/CLASS/*.png", has: folder::has, read: folder::read_folder },
+    Form { files: "*.png", has: folder::is_flat, read: folder::read_flat },
 ];
 
 /// The form that a folder has some split in.
@@ -58,7 +59,7 @@ fn form_of(folder: &Path) -> Result<&'static Form, DataError> {
 }
 
 /// Reads a split of the data set that is in a folder, whichever form it has: MNIST's IDX files, CIFAR-10's batches, SVHN's MATLAB
-/// files, or PNG files in `train/CLASS` and `test/CLASS`.
+/// files, or PNG files in `train/CLASS` and `test/CLASS`. PNG files in the folder itself are every split of it.
 ///
 /// # Errors
 ///
@@ -212,7 +213,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let error = open(dir.path(), Split::Train).unwrap_err();
         let expected = "expected a data set of images, as one of train-images-idx3-ubyte[.gz], data_batch_1.bin, \
-                        data_batch_1, train_32x32.mat, train/CLASS/*.png or the same of the test split";
+                        data_batch_1, train_32x32.mat, train/CLASS/*.png, *.png or the same of the test split";
         assert!(error.to_string().ends_with(expected), "{error}");
         assert_eq!(error.exit_code(), 65);
         let error = open(&dir.path().join("nowhere"), Split::Train).unwrap_err();

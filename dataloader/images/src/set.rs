@@ -45,6 +45,7 @@ pub struct ImageSet {
     shape: Shape,
     pixels: Vec<u8>,
     labels: Option<Labels>,
+    files: Option<Vec<String>>,
     image_bytes: usize,
 }
 
@@ -74,7 +75,13 @@ impl ImageSet {
         if let Some(labels) = &labels {
             labels.check(images)?;
         }
-        Ok(Self { source, shape, pixels, labels, image_bytes })
+        Ok(Self { source, shape, pixels, labels, files: None, image_bytes })
+    }
+
+    /// The same, of which each image is a file of that name: `[images]`.
+    pub(crate) fn of_files(self, files: Vec<String>) -> Self {
+        debug_assert_eq!(files.len(), self.len());
+        Self { files: Some(files), ..self }
     }
 
     /// Where the images come from.
@@ -110,6 +117,11 @@ impl ImageSet {
     /// Classes of all images, where they are known.
     pub fn labels(&self) -> Option<&Labels> {
         self.labels.as_ref()
+    }
+
+    /// Name of the file of each image, within the folder that was read, where each has one: `[images]`.
+    pub fn files(&self) -> Option<&[String]> {
+        self.files.as_deref()
     }
 
     /// Class of image `i`, where it is known.

@@ -17,7 +17,7 @@ const GIB: f64 = (1u64 << 30) as f64;
 pub fn run(mut config: Config, ranks: usize, out: &Output) -> Result<Value, Failure> {
     (segue_family::of(&config.model).fit)(&mut config)?;
     let cost = segue_family::cost(&config, ranks)?;
-    Ok(DryRun { config, cost, read: "tokens", frozen: 0 }.report(out))
+    Ok(DryRun { config, read: cost.unit, cost, frozen: 0 }.report(out))
 }
 
 /// Prints the cost of a run on tasks on `ranks` ranks: what a pass takes, and the same.

@@ -6,6 +6,7 @@
 use std::fmt::{self, Display};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// What a test may lack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +67,18 @@ pub fn shared_data(relative: &str) -> Option<PathBuf> {
         return None;
     }
     Some(path)
+}
+
+/// The interpreter of an environment of public packages, `base` or `transfoxl`; `None`, said in a line, where it is not installed.
+pub fn peer_python(environment: &str) -> Option<String> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/peers.sh");
+    let output = Command::new("bash").arg(script).args(["python", environment]).output().ok()?;
+    let python = String::from_utf8_lossy(&output.stdout).trim().to_string();
+    if python.is_empty() {
+        skip(Need::Peers, format!("no Python environment `{environment}` (scripts/peers.sh installs it)"));
+        return None;
+    }
+    Some(python)
 }
 
 fn requires(list: &str, need: Need) -> bool {

@@ -177,6 +177,8 @@ pub struct Cost {
     pub memory_per_rank: RankMemory,
     /// Bytes of a checkpoint.
     pub checkpoint: CheckpointCost,
+    /// What is counted as tokens in this cost: `tokens`, or what the model reads for them.
+    pub unit: &'static str,
     /// Operations of a forward pass for each token.
     pub forward_flops_per_token: Bounds,
     /// Operations of training for each token.
@@ -219,6 +221,7 @@ impl Cost {
                 .divided(train, specs, ranks)
                 .with(work.beside),
             checkpoint: checkpoint(train, average, work, parameters, moments, ranks),
+            unit: work.unit,
             forward_flops_per_token: forward,
             training_flops_per_token: training,
             tokens_per_step,

@@ -8,6 +8,9 @@ use serde::Serialize;
 
 use super::{Bounds, MicroStep, Role, VALUE_BYTES, product};
 
+/// What language models read.
+const TOKENS: &str = "tokens";
+
 /// What a run trains, and what that takes: all that its family has to say of its cost.
 pub struct Work {
     /// Every parameter, in the order of the forward pass, those of one network after those of another.
@@ -18,6 +21,8 @@ pub struct Work {
     pub turns: Vec<TurnWork>,
     /// What is held beside what is trained.
     pub beside: Beside,
+    /// What is counted as tokens are: words, images.
+    pub unit: &'static str,
     /// Name of each network and the range of its parameters in `specs`; empty for a single network.
     networks: Vec<(&'static str, Range<usize>)>,
 }
@@ -66,7 +71,8 @@ impl Work {
     pub fn new(specs: Vec<ParameterSpec>, micro_step: MicroStep, role: impl Fn(&str) -> Role) -> Self {
         let roles = specs.iter().map(|spec| role(&spec.name)).collect();
         let turn = TurnWork { steps: 1, networks: Vec::new(), micro_step };
-        Self { specs, roles, turns: vec![turn], beside: Beside::default(), networks: Vec::new() }
+        let beside = Beside::default();
+        Self { specs, roles, turns: vec![turn], beside, unit: TOKENS, networks: Vec::new() }
     }
 
     /// Of several networks, by name and in the family's order, that take turns. Panics without a step in a cycle.
@@ -83,7 +89,12 @@ impl Work {
             specs.extend(own);
         }
         let roles = specs.iter().map(|spec| role(&spec.name)).collect();
-        Self { specs, roles, turns, beside: Beside::default(), networks: named }
+        Self { specs, roles, turns, beside: Beside::default(), unit: TOKENS, networks: named }
+    }
+
+    /// The same of a model that reads `unit` for tokens.
+    pub fn counted_in(self, unit: &'static str) -> Self {
+        Self { unit, ..self }
     }
 
     /// Parameters that a step of `turn` updates, with what they are for.

@@ -44,6 +44,15 @@ pub struct Started {
 /// What happens while a run goes on. Every rank sees every event.
 #[derive(Debug)]
 pub enum Event {
+    /// Something that a family computes before its run is set up goes on.
+    Preparing {
+        /// What it is.
+        what: &'static str,
+        /// Parts done.
+        done: u64,
+        /// All.
+        total: u64,
+    },
     /// Everything is set up.
     Started(Started),
     /// A step is over.

@@ -119,6 +119,25 @@ pub fn own<T: ModelSection>(model: &ModelConfig) -> &T {
     }
 }
 
+/// Takes the sizes of a model that follow from its data by opening these, where `has_data` says that the configuration names some. `data`: what they are,
+/// for the message where it does not, and sizes are not known otherwise.
+pub fn fit_to_data(
+    config: &mut Config,
+    (has_data, is_known): (bool, bool),
+    data: &str,
+    open: fn(&mut Config) -> Result<Box<dyn Job>, TrainError>,
+) -> Result<(), TrainError> {
+    match has_data {
+        true => open(config).map(drop),
+        false if is_known => Ok(()),
+        false => {
+            let why =
+                format!("the recipe takes its sizes from {data}\nhint: add data.corpus=FOLDER of {data}");
+            Err(TrainError::Layout(why))
+        }
+    }
+}
+
 /// What a run costs on `ranks` ranks. `model.vocab_size` has to be known. Fails where the ranks cannot share the
 /// micro-steps, as training would.
 pub fn cost(config: &Config, ranks: usize) -> Result<Cost, TrainError> {

@@ -11,7 +11,7 @@ use sacrebleu_text::{
 use segue_measure::translation::{
     Bleu, Chrf, ReferenceCount, SACREBLEU_VERSION, Smoothing, Ter, Tokenizer, TranslationMetric,
 };
-use segue_skip::{Need, skip};
+use segue_skip::{Need, peer_python, skip};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -161,20 +161,9 @@ fn as_strs(lines: &[String]) -> Vec<&str> {
     lines.iter().map(String::as_str).collect()
 }
 
-/// The interpreter with the public packages, as `scripts/peers.sh` names it.
-fn peer_python() -> Option<String> {
-    let output =
-        Command::new("bash").arg(format!("{ROOT}/scripts/peers.sh")).args(["python", "base"]).output();
-    let python = String::from_utf8_lossy(&output.ok()?.stdout).trim().to_string();
-    (!python.is_empty()).then_some(python)
-}
-
 /// The answer of `tests/peers/sacrebleu_scores.py`; `None`, said in a line, without the peers.
 fn ask(name: &str, cases: &Value) -> Option<Answer> {
-    let Some(python) = peer_python() else {
-        skip(Need::Peers, "no Python environment `base` (scripts/peers.sh installs it)");
-        return None;
-    };
+    let python = peer_python("base")?;
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("sacrebleu_{name}.json"));
     std::fs::write(&path, cases.to_string()).unwrap();
     let script = format!("{ROOT}/tests/peers/sacrebleu_scores.py");

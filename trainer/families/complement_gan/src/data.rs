@@ -44,6 +44,22 @@ impl Examples {
         self.labels().and_then(|(of_all, _)| of_all.get(number).copied())
     }
 
+    /// Names of the classes, where they have some.
+    pub fn class_names(&self) -> Option<&[String]> {
+        match self {
+            Self::Images(set) => set.labels()?.names.as_deref(),
+            Self::Points(_) => None,
+        }
+    }
+
+    /// Name of the file of one, where it has a file of its own.
+    pub fn file(&self, number: usize) -> Option<&str> {
+        match self {
+            Self::Images(set) => set.files().map(|files| files[number].as_str()),
+            Self::Points(_) => None,
+        }
+    }
+
     /// Those number `numbers`: `[examples, values]`, of images in [0, 1].
     pub fn values(&self, numbers: &[u32]) -> Tensor {
         match self {
@@ -265,12 +281,12 @@ mod tests {
     use tch::Kind;
 
     use super::*;
-    use crate::tests::write_idx;
+    use segue_testing::write_idx;
 
     /// Writes `count` images of 2 × 3 pixels, image i of class i mod 3.
     fn write(folder: &Path, split: &str, count: u8) {
         let pixels = (0..count).flat_map(|image| [image; 6]).collect();
-        write_idx(folder, split, [count.into(), 2, 3], pixels);
+        write_idx(folder, split, [count.into(), 2, 3], pixels, 3);
     }
 
     fn data(folder: &Path, unlabelled: Unlabelled) -> DataConfig {

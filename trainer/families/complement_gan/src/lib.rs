@@ -28,7 +28,7 @@ use segue_dataloader::Reader;
 use segue_engine::{
     Event, Family, FamilyReader, KeepBest, Labels, LossAs, Measures, Outcome, Place, Prepared, Watch,
 };
-use segue_family::{Asked, Entry, Evaluations, Job, Predicts, own};
+use segue_family::{Asked, Entry, Evaluations, Job, Predicts, fit_to_data, own};
 use segue_kernels::{Compute, TrainError};
 use segue_pixel_cnn::Density;
 use segue_pixel_cnn::images::Lanes;
@@ -86,16 +86,11 @@ fn open(config: &mut Config) -> Result<Box<dyn Job>, TrainError> {
 /// Takes the sizes of the images, where they are left open.
 fn fit(config: &mut Config) -> Result<(), TrainError> {
     let section: &ComplementGanConfig = own(&config.model);
-    let sizes_are_known = section.pixels() > 0 && section.classes > 0;
-    let data = config.own.get::<DataConfig>().into_owned();
-    match data.corpus.is_empty() && data.drawn == DrawnPoints::None {
-        false => open(config).map(drop),
-        true if sizes_are_known => Ok(()),
-        true => {
-            let why = "the recipe takes its sizes from the images\nhint: add data.corpus=FOLDER of images";
-            Err(TrainError::Layout(why.into()))
-        }
-    }
+    let is_known = section.pixels() > 0 && section.classes > 0;
+    let data = config.own.get::<DataConfig>();
+    let has_data = !data.corpus.is_empty() || data.drawn != DrawnPoints::None;
+    drop(data);
+    fit_to_data(config, (has_data, is_known), "images", open)
 }
 
 impl Job for Opened {
@@ -116,8 +111,9 @@ impl Job for Opened {
         let material = self.material.clone();
         let threshold = |density| {
             let looked_at = (&material.train, material.unlabelled.as_slice());
-            let mut silent = |_, _| {};
-            let mut watch = Watch::new(&mut silent).stopped_by(stop);
+            let what = "densities of training images, for their centile";
+            let mut told = |done, total| on_event(Event::Preparing { what, done, total });
+            let mut watch = Watch::new(&mut told).stopped_by(stop);
             LowDensity::new(density, &objective, config.train.seed, looked_at, comm, &mut watch)
         };
         let density = self.density.clone().map(threshold).transpose()?;
@@ -169,7 +165,7 @@ fn work(config: &Config) -> Result<Work, TrainError> {
             ]
         }
     };
-    Ok(Work::of_turns(Players::specs(section, &objective), turns, |_| Role::Other))
+    Ok(Work::of_turns(Players::specs(section, &objective), turns, |_| Role::Other).counted_in("images"))
 }
 
 /// A run.
@@ -241,6 +237,9 @@ impl Family for Training<'_> {
     fn model_config(&self, _: &Players) -> Value {
         let mut config = json!(self.section);
         config["model_type"] = json!("complement-gan");
+        if let Some(names) = self.material.train.class_names() {
+            config[trained::CLASS_NAMES] = json!(names);
+        }
         config
     }
 }

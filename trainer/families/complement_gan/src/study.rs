@@ -7,7 +7,7 @@ use segue_family::{Answer, Asker, Outputs, Question, Trained, recorded};
 use segue_kernels::TrainError;
 use segue_publish::write_file;
 use serde_json::json;
-use tch::Tensor;
+use tch::{Kind, Tensor};
 
 use super::data::{Examples, Material, points_of, tensor};
 use super::evaluate::likeliest;
@@ -63,6 +63,20 @@ fn generated(
         }
         Fakes::Data | Fakes::None => Ok(Vec::new()),
     }
+}
+
+/// How what a generator makes lies: how far its mean features are from those of the data, which it was to match, as a fraction of the latter's length; and
+/// the fraction of its points that lie among the data.
+fn against_data(classifier: &Classifier, made: &[[f32; 2]], data: &Points) -> Result<[f64; 2], TrainError> {
+    let mean = |points: &[[f32; 2]]| {
+        let features = |points: &Tensor| classifier.discriminator().features(points, None);
+        tch::no_grad(|| features(&tensor(points.iter().copied())).mean_dim(0, false, Kind::Double))
+    };
+    let of_data = mean(&data.values);
+    let gap = (mean(made) - &of_data).norm() / of_data.norm();
+    let complement = Complement::of(&data.values)?;
+    let among = made.iter().filter(|point| !complement.has(**point)).count();
+    Ok([gap.double_value(&[]), among as f64 / made.len() as f64])
 }
 
 /// Classes of the cells, and whether Σ exp of the logits is below 1: then more is generated than real.
@@ -159,9 +173,19 @@ impl Question for PlanePicture {
                 write_file(path, picture.as_bytes())?;
             }
         }
-        let value = json!({
+        let mut value = json!({
             "model": classifier.path, "error": error, "boundary_generated": at_boundary,
         });
+        if objective.fakes == Fakes::Generator {
+            let [gap, among] = against_data(&classifier, &made, train)?;
+            let off = match gap.is_finite() {
+                true => format!("mean features {:.1} % off those of the data", 100.0 * gap),
+                false => "features of the data are all 0".to_string(),
+            };
+            (asker.tell)(&format!("generated points: {off}, {:.1} % of them among the data", 100.0 * among));
+            value["feature_gap"] = json!(gap);
+            value["generated_among_data"] = json!(among);
+        }
         Ok(Answer { value, ..Answer::default() })
     }
 }

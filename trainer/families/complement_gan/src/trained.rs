@@ -22,6 +22,8 @@ use super::plan::Plan;
 
 /// Weights of the generator.
 const GENERATOR_FILE: &str = "generator.safetensors";
+/// Names of the classes in the model's `config.json`, where its images had some.
+pub const CLASS_NAMES: &str = "class_names";
 /// Images that are generated side by side.
 const SIDE_BY_SIDE: i64 = 100;
 
@@ -31,6 +33,8 @@ pub struct Classifier {
     pub path: PathBuf,
     /// Its sizes.
     pub config: ComplementGanConfig,
+    /// Names of its classes, where its images had some.
+    names: Option<Vec<String>>,
     discriminator: Player,
     /// Whether the folder has a generator.
     generates: bool,
@@ -66,7 +70,8 @@ impl Classifier {
         let config = config.clone();
         let discriminator = player(&trained.path, "model.safetensors", Plan::discriminator(&config))?;
         let generates = trained.path.join(GENERATOR_FILE).is_file();
-        Ok(Self { path: trained.path.clone(), config, discriminator, generates })
+        let names = class_names(&trained.path);
+        Ok(Self { path: trained.path.clone(), config, names, discriminator, generates })
     }
 
     /// Logits of images: rows of the classes.
@@ -79,13 +84,19 @@ impl Classifier {
     fn open(&self, options: &ImagesOptions, model: &Trained) -> Result<Examples, TrainError> {
         let set = options.open(model, self.config.image)?;
         let own = self.config.classes;
+        let of_set = set.labels().and_then(|labels| labels.names.as_ref());
+        if let Some((own, found)) = self.names.as_ref().zip(of_set).filter(|(own, found)| own != found) {
+            let why =
+                format!("images are of the classes {}, the model of {}", found.join(", "), own.join(", "));
+            return Err(DataError::Usage(why).into());
+        }
         // Files without names may lack images of the last classes.
         let fits = |labels: &Labels| labels.classes == own || labels.names.is_none() && labels.classes < own;
         match set.labels().filter(|labels| !fits(labels)) {
             None => Ok(Examples::Images(set)),
             Some(labels) => {
                 let why = format!("images are of {} classes, the model of {own}", labels.classes);
-                Err(DataError::foreign(&model.named, why).into())
+                Err(DataError::Usage(why).into())
             }
         }
     }
@@ -103,6 +114,13 @@ impl Classifier {
         let made = |z: &Tensor| tch::no_grad(|| generator.network().forward(z, None, running)).states;
         Ok(Tensor::cat(&z.split(SIDE_BY_SIDE, 0).iter().map(made).collect::<Vec<_>>(), 0))
     }
+}
+
+/// Names of the classes of the model in `folder`.
+fn class_names(folder: &Path) -> Option<Vec<String>> {
+    let text = segue_publish::read_regular_text(folder.join("config.json")).ok()?;
+    let config: Value = serde_json::from_str(&text).ok()?;
+    serde_json::from_value(config[CLASS_NAMES].clone()).ok()
 }
 
 /// P(class | image is real), the softmax over the K classes.
@@ -131,14 +149,15 @@ pub fn error(counts: &[(u64, u64)]) -> Option<f64> {
     (images > 0).then(|| 100.0 * wrong as f64 / images as f64)
 }
 
-/// The classes of images: image, class, probability of each class.
+/// The classes of images: image, its file, class, its name, probability of each class; files and names where there are some.
 pub struct ImageClasses;
 
 impl Question for ImageClasses {
     type Options = ImagesOptions;
     const NAME: &'static str = "image classes";
     const ABOUT: &'static str = "Classes of images";
-    const EXAMPLE: &'static str = "  segue predict runs/mnist --images images/mnist --csv classes.csv";
+    const EXAMPLE: &'static str = "  segue predict runs/mnist --images images/mnist --csv classes.csv\n  \
+        segue predict runs/mnist --images folder-of-png-files --json";
 
     fn answer(model: Trained, options: ImagesOptions, asker: &mut Asker) -> Result<Answer, TrainError> {
         let classifier = Classifier::of(&model)?;
@@ -146,21 +165,40 @@ impl Question for ImageClasses {
         let logits = classifier.logits(&set, asker)?;
         let predicted: Vec<usize> = logits.iter().map(|row| likeliest(row)).collect();
         let rows: Vec<Vec<f32>> = logits.iter().map(|row| probabilities(row)).collect();
-        let of_classes = (0..classifier.config.classes).map(|class| format!("p{class}"));
-        let mut text = csv_line(["image".into(), "class".into()].into_iter().chain(of_classes));
+        let names = classifier.names.as_deref().or(set.class_names());
+        let name = |image: usize| names?.get(predicted[image]).map(String::as_str);
+        let mut text = csv_line(header(&set, names.is_some(), classifier.config.classes));
         for (image, row) in rows.iter().enumerate() {
-            let place = [image.to_string(), predicted[image].to_string()];
-            text += &csv_line(place.into_iter().chain(row.iter().map(f32::to_string)));
+            let (number, class) = (image.to_string(), predicted[image].to_string());
+            let place = [Some(number.as_str()), set.file(image), Some(&class), name(image)];
+            let place = place.into_iter().flatten().map(String::from);
+            text += &csv_line(place.chain(row.iter().map(f32::to_string)));
         }
         let error = error(&errors(&set, &predicted, classifier.config.classes));
         if let Some(error) = error {
             (asker.tell)(&format!("error {error:.2} % of images whose class is known"));
         }
-        let row = |(image, row): (usize, &Vec<f32>)| json!({ "image": image, "class": predicted[image], "probabilities": row });
+        let row = |(image, row): (usize, &Vec<f32>)| {
+            let mut row = json!({ "image": image, "class": predicted[image], "probabilities": row });
+            for (key, value) in [("file", set.file(image)), ("name", name(image))] {
+                if let Some(value) = value {
+                    row[key] = json!(value);
+                }
+            }
+            row
+        };
         let predictions: Value = rows.iter().enumerate().map(row).collect();
         let value = json!({ "model": classifier.path, "error": error, "predictions": predictions });
         Ok(Answer { value, text })
     }
+}
+
+/// Columns of the table of predictions.
+fn header(set: &Examples, has_names: bool, classes: usize) -> impl Iterator<Item = String> {
+    let file = set.file(0).map(|_| "file");
+    let place = [Some("image"), file, Some("class"), has_names.then_some("name")];
+    let of_classes = (0..classes).map(|class| format!("p{class}"));
+    place.into_iter().flatten().map(String::from).chain(of_classes)
 }
 
 /// Which images are scored, and which are made.

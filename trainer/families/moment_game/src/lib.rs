@@ -61,7 +61,7 @@ fn work(config: &Config) -> Result<Work, TrainError> {
             TurnWork { steps: 1, networks: vec![GENERATOR], micro_step: micro_step() },
         ],
     };
-    Ok(Work::of_turns(Players::specs(game), turns, |_| Role::Other))
+    Ok(Work::of_turns(Players::specs(game), turns, |_| Role::Other).counted_in("vectors"))
 }
 
 /// A run of the game.

@@ -20,7 +20,7 @@ use segue_dataloader::Reader;
 use segue_engine::{
     Event, Family, FamilyReader, KeepBest, Labels, LossAs, Measures, Outcome, Place, Prepared, Watch,
 };
-use segue_family::{Asked, Entry, Evaluations, Job, own};
+use segue_family::{Asked, Entry, Evaluations, Job, fit_to_data, own};
 use segue_kernels::{Compute, TrainError};
 use serde_json::{Value, json};
 
@@ -53,14 +53,8 @@ fn open(config: &mut Config) -> Result<Box<dyn Job>, TrainError> {
 /// Takes the size of the images, where it is left open.
 fn fit(config: &mut Config) -> Result<(), TrainError> {
     let is_known = own::<PixelCnnConfig>(&config.model).values() > 0;
-    match config.own.get::<DataConfig>().corpus.is_empty() {
-        false => open(config).map(drop),
-        true if is_known => Ok(()),
-        true => {
-            let why = "the recipe takes its sizes from the images\nhint: add data.corpus=FOLDER of images";
-            Err(TrainError::Layout(why.into()))
-        }
-    }
+    let has_data = !config.own.get::<DataConfig>().corpus.is_empty();
+    fit_to_data(config, (has_data, is_known), "images", open)
 }
 
 impl Job for Opened {
@@ -104,7 +98,8 @@ fn work(config: &Config) -> Result<Work, TrainError> {
         images * given,
     );
     let turn = TurnWork { steps: 1, networks: vec![0], micro_step };
-    Ok(Work::of_turns(vec![("model", Model::specs(section))], vec![turn], |_| Role::Other))
+    let work = Work::of_turns(vec![("model", Model::specs(section))], vec![turn], |_| Role::Other);
+    Ok(work.counted_in("images"))
 }
 
 /// A run.

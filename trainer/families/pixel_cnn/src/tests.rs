@@ -1,6 +1,5 @@
 //! Whole runs, on stripes with noise.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -8,6 +7,7 @@ use segue_collectives::{local::Local, simulated};
 use segue_images::Splits;
 use segue_kernels::libtorch;
 use segue_kernels::noise::Noise;
+use segue_testing::{assert_same_bytes, write_idx};
 use tch::Kind;
 
 use super::*;
@@ -20,23 +20,13 @@ fn write(folder: &Path, split: &str, count: u32) {
         (64.0 + 100.0 * stripe as f64 + 20.0 * draws.uniform(image * 36 + at)) as u8
     };
     let places = (0..u64::from(count)).flat_map(|image| (0..36).map(move |at| (image, at)));
-    write_idx(folder, split, [count, 6, 6], places.map(|(image, at)| pixel(image, at)).collect());
+    let pixels = places.map(|(image, at)| pixel(image, at)).collect();
+    write_idx(folder, split, [count, 6, 6], pixels, 1);
 }
 
 /// Writes black images of these sizes, `[images, rows, columns]`.
 fn write_sized(folder: &Path, split: &str, sizes: [u32; 3]) {
-    write_idx(folder, split, sizes, vec![0; sizes.iter().product::<u32>() as usize]);
-}
-
-/// Writes MNIST's files of one class. `sizes`: `[images, rows, columns]`.
-fn write_idx(folder: &Path, split: &str, sizes: [u32; 3], pixels: Vec<u8>) {
-    let header = |sizes: &[u32]| -> Vec<u8> {
-        let magic = [0, 0, 8, sizes.len() as u8];
-        magic.into_iter().chain(sizes.iter().flat_map(|size| size.to_be_bytes())).collect()
-    };
-    let file = |part: &str| folder.join(format!("{split}-{part}-ubyte"));
-    fs::write(file("images-idx3"), [header(&sizes), pixels].concat()).unwrap();
-    fs::write(file("labels-idx1"), [header(&sizes[..1]), vec![0; sizes[0] as usize]].concat()).unwrap();
+    write_idx(folder, split, sizes, vec![0; sizes.iter().product::<u32>() as usize], 1);
 }
 
 fn stripes() -> tempfile::TempDir {
@@ -73,37 +63,13 @@ fn train(config: &Config, comm: &dyn Communicator, stop: bool) -> Outcome {
     job.train(&config, Compute::CPU, comm, &|| stop, &mut |_| {}).unwrap()
 }
 
-/// Tables of the last checkpoint and of the best model, by name.
-fn tables(run: &Path) -> BTreeMap<String, Vec<u8>> {
-    let files = ["checkpoints/step-00000006", "best"]
-        .into_iter()
-        .flat_map(|folder| fs::read_dir(run.join(folder)).unwrap().map(move |file| (folder, file.unwrap())));
-    let tables = files.filter(|(_, file)| file.path().extension().is_some_and(|end| end == "safetensors"));
-    tables
-        .map(|(folder, file)| (format!("{folder}/{:?}", file.file_name()), fs::read(file.path()).unwrap()))
-        .collect()
-}
-
 #[test]
 fn a_run_ends_with_the_same_bytes_on_any_ranks_and_stopped_at_every_step() {
     let images = stripes();
-    let run = |folder: &Path, ranks: usize, stop: bool| {
+    assert_same_bytes(6, |folder, ranks, stop| {
         let config = config(images.path(), folder, &["model.dropout=0.2"]);
         simulated::run(ranks, |comm| train(&config, comm, stop))[0].preempted
-    };
-    let whole = tempfile::tempdir().unwrap();
-    run(whole.path(), 1, false);
-    let alone = tables(whole.path());
-    assert!(alone.len() >= 2, "{:?}", alone.keys());
-    for ranks in [2, 4] {
-        let folder = tempfile::tempdir().unwrap();
-        run(folder.path(), ranks, false);
-        assert!(tables(folder.path()) == alone, "{ranks} ranks");
-    }
-    let parts = tempfile::tempdir().unwrap();
-    let mut ranks = [1, 2, 4].into_iter().cycle();
-    while run(parts.path(), ranks.next().unwrap(), true) {}
-    assert!(tables(parts.path()) == alone, "stopped at every step");
+    });
 }
 
 /// Bits per dimension of test images under a histogram of each pixel of the training images, each value counted once more.

@@ -22,7 +22,7 @@ use segue_configs::{Config, ModelType};
 use segue_cost::{MicroStep, PER_MULTIPLY_ADD, Role, Work};
 use segue_dataloader::Reader;
 use segue_engine::{Event, Family, FamilyReader, Labels, LossAs, Measures, Outcome, Place, Prepared, Watch};
-use segue_family::{Asked, Entry, Job, Predicts, own};
+use segue_family::{Asked, Entry, Job, Predicts, fit_to_data, own};
 use segue_kernels::{Compute, TrainError};
 use serde_json::{Value, json};
 
@@ -66,15 +66,9 @@ fn open(config: &mut Config) -> Result<Box<dyn Job>, TrainError> {
 /// Takes the sizes of the graph, where they are left open.
 fn fit(config: &mut Config) -> Result<(), TrainError> {
     let section: &PlanetoidConfig = own(&config.model);
-    let sizes_are_known = section.nodes > 0 && section.classes > 0;
-    match config.own.get::<DataConfig>().corpus.is_empty() {
-        false => open(config).map(drop),
-        true if sizes_are_known => Ok(()),
-        true => {
-            let why = "the recipe takes its sizes from the graph\nhint: add data.corpus=FOLDER of a graph";
-            Err(TrainError::Layout(why.into()))
-        }
-    }
+    let is_known = section.nodes > 0 && section.classes > 0;
+    let has_data = !config.own.get::<DataConfig>().corpus.is_empty();
+    fit_to_data(config, (has_data, is_known), "a graph", open)
 }
 
 impl Job for Opened {
@@ -120,7 +114,7 @@ fn work(config: &Config) -> Result<Work, TrainError> {
     };
     let forward = scores * section.d_embed as f64 * PER_MULTIPLY_ADD as f64;
     let micro_step = MicroStep::of_products(config.train.micro_batch as u64, 1, forward, 4.0 * scores);
-    Ok(Work::new(Network::specs(section), micro_step, |_| Role::Other))
+    Ok(Work::new(Network::specs(section), micro_step, |_| Role::Other).counted_in("nodes"))
 }
 
 /// A run.

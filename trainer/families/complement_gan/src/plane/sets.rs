@@ -175,11 +175,16 @@ impl Complement {
         self.bounds
     }
 
+    /// Whether a point is away from the data, in the box or out of it.
+    pub fn has(&self, point: [f32; 2]) -> bool {
+        self.neighbours.are_far(point)
+    }
+
     /// Draws point `number`: the first candidate that is far enough from the data. An error if no candidate is, as the data then leave hardly any place in the box.
     pub fn draw(&self, seed: u64, number: u64) -> Result<[f32; 2], DataError> {
         let stream = Stream::new(seed, Purpose::Synthetic, &[Use::Complement as u64, number]);
         let candidate = |nth| self.bounds.at([stream.uniform(2 * nth), stream.uniform(2 * nth + 1)]);
-        (0..TRIES).map(candidate).find(|point| self.neighbours.are_far(*point)).ok_or_else(|| {
+        (0..TRIES).map(candidate).find(|point| self.has(*point)).ok_or_else(|| {
             let why = format!("none of {TRIES} points of the box is further than {DISTANCE} from the data");
             DataError::Usage(why + "\nhint: spread the data wider")
         })
