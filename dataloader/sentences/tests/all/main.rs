@@ -4,3 +4,4 @@ mod multi30k;
 mod pairs;
 mod reader;
 mod scratch;
+mod texts;

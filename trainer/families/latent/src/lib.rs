@@ -5,6 +5,7 @@
 
 pub mod estimator;
 pub mod latents;
+pub mod network;
 pub mod objective;
 pub mod running;
 pub mod scores;
@@ -13,6 +14,7 @@ mod tests;
 
 pub use estimator::Estimator;
 pub use latents::{Categorical, Gaussian};
+pub use network::{Decoder, Dropout, Encoder, LatentSizes, Posterior, Sentences, Sizes};
 pub use objective::{Counts, Factors, Objective, Term};
 pub use running::Running;
 pub use scores::{Scores, log_mean_exp};

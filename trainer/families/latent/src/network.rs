@@ -1,0 +1,474 @@
+//! Networks of a language model with latent variables: one reads a sentence and says what its latent variables may be, the other writes it from these (Melis 2023, §5.7.2).
+
+use segue_kernels::noise::Noise;
+use segue_kernels::{Init, Kernels, ParameterSpec, Parameters};
+use segue_layers::cross_entropy::{self, Words};
+use segue_layers::recurrent::{Layer, State};
+use segue_lstm::{LstmConfig, layer_below, layer_specs, table_law};
+use tch::{Kind, Tensor};
+
+use crate::latents::{Categorical, Gaussian};
+
+/// The latent variables of a sentence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LatentSizes {
+    /// Normal ones, whose values the decoder reads.
+    Gaussian {
+        /// How many.
+        count: i64,
+    },
+    /// Ones of several values each; the decoder reads the sum of a vector for each.
+    Categorical {
+        /// How many.
+        count: i64,
+        /// Values of each.
+        values: i64,
+        /// Width of their vectors.
+        width: i64,
+    },
+}
+
+impl LatentSizes {
+    /// Numbers that tell q of a sentence.
+    fn parameters(self) -> i64 {
+        match self {
+            Self::Gaussian { count } => 2 * count,
+            Self::Categorical { count, values, .. } => count * values,
+        }
+    }
+
+    /// Width of what the decoder reads of them.
+    fn width(self) -> i64 {
+        match self {
+            Self::Gaussian { count } => count,
+            Self::Categorical { width, .. } => width,
+        }
+    }
+}
+
+/// Sizes of both networks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sizes {
+    /// Tokens of the vocabulary.
+    pub words: i64,
+    /// Width of their vectors, in each network its own.
+    pub embed: i64,
+    /// Units of the encoder in each direction.
+    pub encoder: i64,
+    /// Units of the decoder.
+    pub decoder: i64,
+    /// What is between them.
+    pub latents: LatentSizes,
+}
+
+impl Sizes {
+    fn layer(&self, inputs: i64, units: i64) -> LstmConfig {
+        LstmConfig { d_embed: inputs as usize, d_model: units as usize, n_layer: 1, ..Default::default() }
+    }
+
+    fn encoder_layer(&self) -> LstmConfig {
+        self.layer(self.embed, self.encoder)
+    }
+
+    fn decoder_layer(&self) -> LstmConfig {
+        self.layer(self.embed + self.latents.width(), self.decoder)
+    }
+
+    /// Parameters of the encoder.
+    pub fn encoder_specs(&self) -> Vec<ParameterSpec> {
+        let layer = self.encoder_layer();
+        let mut specs = vec![table(ENCODER_TABLE, [self.words, self.embed])];
+        specs.extend(DIRECTIONS.iter().flat_map(|prefix| layer_specs(&layer, 0, prefix)));
+        specs.extend(affine(POSTERIOR, [self.latents.parameters(), self.encoder]));
+        specs
+    }
+
+    /// Parameters of the decoder.
+    pub fn decoder_specs(&self) -> Vec<ParameterSpec> {
+        let mut specs = vec![table(DECODER_TABLE, [self.words, self.embed])];
+        if let LatentSizes::Categorical { count, values, width } = self.latents {
+            specs.push(table(LATENT_TABLE, [count * values, width]));
+        }
+        specs.extend(layer_specs(&self.decoder_layer(), 0, DECODER));
+        specs.extend(affine(OUTPUT, [self.words, self.decoder]));
+        specs
+    }
+}
+
+const ENCODER_TABLE: &str = "encoder.embedding.weight";
+const DIRECTIONS: [&str; 2] = ["encoder.forward.", "encoder.backward."];
+const POSTERIOR: &str = "encoder.posterior";
+const DECODER_TABLE: &str = "decoder.embedding.weight";
+const LATENT_TABLE: &str = "decoder.latents.weight";
+const DECODER: &str = "decoder.layer.";
+const OUTPUT: &str = "decoder.output";
+
+fn table(name: &str, shape: [i64; 2]) -> ParameterSpec {
+    let init = table_law(&LstmConfig::default(), shape[1]);
+    ParameterSpec { name: name.into(), shape: shape.to_vec(), init }
+}
+
+fn affine(name: &str, [outputs, inputs]: [i64; 2]) -> [ParameterSpec; 2] {
+    let weight = Init::TruncatedNormal { mean: 0.0, std: (inputs as f64).powf(-0.5) };
+    let spec = |part: &str, shape, init| ParameterSpec { name: format!("{name}.{part}"), shape, init };
+    [spec("weight", vec![outputs, inputs], weight), spec("bias", vec![outputs], Init::Zeros)]
+}
+
+/// Sentences side by side, each with its end.
+#[derive(Debug)]
+pub struct Sentences {
+    /// Ids of tokens, `[sentences, positions]`; behind the end of a sentence there may be any.
+    pub ids: Tensor,
+    /// How many tokens each has: `[sentences]`.
+    pub lengths: Tensor,
+    /// The id that ends sentences, and stands before the first token that is written.
+    pub end: i64,
+}
+
+impl Sentences {
+    /// Which places have a token: `[sentences, positions]`.
+    fn are_there(&self) -> Tensor {
+        let places = Tensor::arange(self.ids.size()[1], (Kind::Int64, self.ids.device()));
+        places.unsqueeze(0).less_tensor(&self.lengths.unsqueeze(1))
+    }
+
+    /// The same from the last token to the first; places behind the end stay as they are.
+    fn reversed(&self) -> Tensor {
+        let places = Tensor::arange(self.ids.size()[1], (Kind::Int64, self.ids.device())).unsqueeze(0);
+        let mirrored = self.lengths.unsqueeze(1) - 1 - &places;
+        self.ids.gather(1, &mirrored.where_self(&self.are_there(), &places), false)
+    }
+
+    /// What is read before each token is written: the end, and all tokens but the last.
+    fn inputs(&self) -> Tensor {
+        let ends = self.ids.narrow(1, 0, 1).full_like(self.end);
+        Tensor::cat(&[&ends, &self.ids.narrow(1, 0, self.ids.size()[1] - 1)], 1)
+    }
+}
+
+/// What a sentence says of its latent variables.
+#[derive(Debug)]
+pub enum Posterior {
+    /// Of normal ones.
+    Gaussian(Gaussian),
+    /// Of those of several values.
+    Categorical(Categorical),
+}
+
+/// q(z | x).
+pub struct Encoder {
+    latents: LatentSizes,
+    table: Tensor,
+    /// From the first token on, and from the last.
+    layers: [Box<dyn Layer>; 2],
+    weight: Tensor,
+    bias: Tensor,
+    kernels: Kernels,
+}
+
+fn zeros(like: &Tensor, lanes: i64, units: i64) -> State {
+    let zeros = || Tensor::zeros([lanes, units], (like.kind(), like.device()));
+    State { hidden: zeros(), cell: zeros() }
+}
+
+/// Vectors of `ids`, `[sentences, positions]`: `[positions, sentences, width]`.
+fn embedded(table: &Tensor, ids: &Tensor) -> Tensor {
+    Tensor::embedding(table, &ids.transpose(0, 1), -1, false, false)
+}
+
+impl Encoder {
+    /// Over its parameters, which have [`Sizes::encoder_specs`].
+    pub fn new(sizes: &Sizes, parameters: &Parameters) -> Self {
+        let config = sizes.encoder_layer();
+        let layer = |prefix: &str| layer_below(&config, (0, prefix), parameters, &|weight| weight);
+        Self {
+            latents: sizes.latents,
+            table: parameters.get(ENCODER_TABLE),
+            layers: DIRECTIONS.map(layer),
+            weight: parameters.get(&format!("{POSTERIOR}.weight")),
+            bias: parameters.get(&format!("{POSTERIOR}.bias")),
+            kernels: parameters.kernels(),
+        }
+    }
+
+    /// The mean of the states behind the last token and, read backwards, the first: `[sentences, units]`.
+    fn read(&self, sentences: &Sentences) -> Tensor {
+        let (count, units) = (sentences.ids.size()[0], self.weight.size()[1]);
+        let last = (&sentences.lengths - 1).view([1, count, 1]).expand([1, count, units], false);
+        let states = [&sentences.ids, &sentences.reversed()].map(|ids| embedded(&self.table, ids));
+        let [forward, backward] = std::array::from_fn(|way| {
+            let (outputs, _) = self.layers[way].forward(&states[way], zeros(&self.table, count, units), None);
+            outputs.gather(0, &last, false).squeeze_dim(0)
+        });
+        (forward + backward) * 0.5
+    }
+
+    /// q(z | x) of each sentence.
+    pub fn posterior(&self, sentences: &Sentences) -> Posterior {
+        let told = self.kernels.linear(&self.read(sentences), &self.weight, Some(&self.bias));
+        match self.latents {
+            LatentSizes::Gaussian { .. } => {
+                let halves = told.chunk(2, 1);
+                let [mean, log_variance] = [0, 1].map(|half| halves[half].shallow_clone());
+                Posterior::Gaussian(Gaussian { mean, log_variance })
+            }
+            LatentSizes::Categorical { count, values, .. } => {
+                Posterior::Categorical(Categorical { logits: told.view([-1, count, values]) })
+            }
+        }
+    }
+}
+
+/// Rates of the decoder's dropout.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Dropout {
+    /// Of what it reads, at each position anew.
+    pub input: f64,
+    /// Of its state on the way to the next position, the same at all positions (Gal and Ghahramani 2016).
+    pub state: f64,
+    /// Of what words are scored by, at each position anew.
+    pub output: f64,
+    /// All samples of a sentence have the same masks (§5.7.2).
+    pub shared: bool,
+}
+
+/// p(x | z).
+pub struct Decoder {
+    latents: LatentSizes,
+    table: Tensor,
+    of_latents: Option<Tensor>,
+    layer: Box<dyn Layer>,
+    output: Words,
+    kernels: Kernels,
+}
+
+impl Decoder {
+    /// Over its parameters, which have [`Sizes::decoder_specs`].
+    pub fn new(sizes: &Sizes, parameters: &Parameters) -> Self {
+        let bias = Some(parameters.get(&format!("{OUTPUT}.bias")));
+        Self {
+            latents: sizes.latents,
+            table: parameters.get(DECODER_TABLE),
+            of_latents: parameters.find(LATENT_TABLE),
+            layer: layer_below(&sizes.decoder_layer(), (0, DECODER), parameters, &|weight| weight),
+            output: Words { weight: parameters.get(&format!("{OUTPUT}.weight")), bias },
+            kernels: parameters.kernels(),
+        }
+    }
+
+    /// What is read of latent variables at every position: `[sentences, samples, width]`, of `z`, `[sentences, samples, latents]`.
+    fn read_latents(&self, z: &Tensor) -> Tensor {
+        match (self.latents, &self.of_latents) {
+            (LatentSizes::Categorical { count, values, .. }, Some(table)) => {
+                let first = Tensor::arange(count, (Kind::Int64, z.device())) * values;
+                let vectors = Tensor::embedding(table, &(z + first), -1, false, false);
+                vectors.sum_dim_intlist(2, false, None::<Kind>)
+            }
+            _ => z.shallow_clone(),
+        }
+    }
+
+    /// −ln P of each token of each sentence written from each sample: `[positions, sentences, samples]`, 0 behind its end.
+    pub fn token_losses(
+        &self,
+        sentences: &Sentences,
+        z: &Tensor,
+        dropout: Dropout,
+        noise: Option<&Noise>,
+    ) -> Tensor {
+        let (count, positions) = (sentences.ids.size()[0], sentences.ids.size()[1]);
+        let (samples, rows) = (z.size()[1], count * z.size()[1]);
+        let units = self.output.weight.size()[1];
+        let masks = Masks { count, samples, shared: dropout.shared, noise };
+        let words = embedded(&self.table, &sentences.inputs()).unsqueeze(2);
+        let words = words.expand([positions, count, samples, -1], false);
+        let latents = self.read_latents(z).unsqueeze(0).expand([positions, count, samples, -1], false);
+        let inputs = masks.drop(Tensor::cat(&[&words, &latents], 3), dropout.input);
+        let mask = masks.of_states(units, dropout.state, &inputs);
+        let inputs = inputs.reshape([positions, rows, -1]);
+        let (states, _) = self.layer.forward(&inputs, zeros(&self.table, rows, units), mask.as_ref());
+        let states = masks.drop(states.view([positions, count, samples, units]), dropout.output);
+        let targets = sentences.ids.transpose(0, 1).unsqueeze(2).expand([positions, count, samples], false);
+        let parts = [self.output.map(Tensor::shallow_clone)];
+        let (states, targets) = (states.reshape([-1, units]), targets.reshape([-1]));
+        let losses = cross_entropy::nll(self.kernels, &states, &parts, &targets, None);
+        let there = sentences.are_there().transpose(0, 1).unsqueeze(2);
+        let losses = losses.view([positions, count, samples]);
+        losses.where_self(&there, &losses.zeros_like())
+    }
+
+    /// ln p(x | z), `[sentences, samples]`.
+    pub fn likelihood(
+        &self,
+        sentences: &Sentences,
+        z: &Tensor,
+        dropout: Dropout,
+        noise: Option<&Noise>,
+    ) -> Tensor {
+        -self.token_losses(sentences, z, dropout, noise).sum_dim_intlist(0, false, None::<Kind>)
+    }
+}
+
+/// Masks of dropout of the samples of sentences.
+struct Masks<'a> {
+    count: i64,
+    samples: i64,
+    shared: bool,
+    noise: Option<&'a Noise>,
+}
+
+impl Masks<'_> {
+    /// How many samples of a sentence have a mask of their own.
+    fn each(&self) -> i64 {
+        if self.shared { 1 } else { self.samples }
+    }
+
+    /// `x`, `[positions, sentences, samples, width]`, with values dropped at `rate`.
+    fn drop(&self, x: Tensor, rate: f64) -> Tensor {
+        match self.noise.filter(|_| rate > 0.0) {
+            Some(noise) => {
+                let shape = [x.size()[0], self.count, self.each(), x.size()[3]];
+                &x * noise.drops(rate).mask(&shape, &x)
+            }
+            None => x,
+        }
+    }
+
+    /// The mask of states on their way to the next position, `[sentences · samples, units]`, where they have one.
+    fn of_states(&self, units: i64, rate: f64, like: &Tensor) -> Option<Tensor> {
+        let noise = self.noise.filter(|_| rate > 0.0)?;
+        let mask = noise.drops(rate).mask(&[self.count, self.each(), units], like);
+        Some(mask.expand([self.count, self.samples, units], false).reshape([-1, units]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GAUSSIAN: LatentSizes = LatentSizes::Gaussian { count: 3 };
+    const CATEGORICAL: LatentSizes = LatentSizes::Categorical { count: 2, values: 4, width: 5 };
+
+    fn sizes(latents: LatentSizes) -> Sizes {
+        Sizes { words: 11, embed: 6, encoder: 7, decoder: 8, latents }
+    }
+
+    fn networks(latents: LatentSizes) -> (Encoder, Decoder) {
+        let sizes = sizes(latents);
+        let fresh = |specs| Parameters::initialise(specs, 3, Kind::Float);
+        (
+            Encoder::new(&sizes, &fresh(sizes.encoder_specs())),
+            Decoder::new(&sizes, &fresh(sizes.decoder_specs())),
+        )
+    }
+
+    /// Sentences of 4 and 2 tokens, filled up to `positions` with `filling`.
+    fn sentences(positions: usize, filling: i64) -> Sentences {
+        let rows = [vec![5, 9, 2, 0], vec![7, 0]].map(|mut row| {
+            row.resize(positions, filling);
+            row
+        });
+        let ids = Tensor::from_slice(&rows.concat()).view([2, -1]);
+        Sentences { ids, lengths: Tensor::from_slice(&[4i64, 2]), end: 0 }
+    }
+
+    /// As many draws of latents for two sentences.
+    fn draws(latents: LatentSizes, samples: i64) -> Tensor {
+        match latents {
+            LatentSizes::Gaussian { count } => Noise::new(8).normal(&[2, samples, count]),
+            LatentSizes::Categorical { count, values, .. } => {
+                let uniform = Noise::new(8).uniform(&[2, samples, count]);
+                (uniform * values as f64).to_kind(Kind::Int64)
+            }
+        }
+    }
+
+    fn told(posterior: Posterior) -> Tensor {
+        match posterior {
+            Posterior::Gaussian(q) => Tensor::cat(&[q.mean, q.log_variance], 1),
+            Posterior::Categorical(q) => q.logits.flatten(1, 2),
+        }
+    }
+
+    fn gap(one: &Tensor, other: &Tensor) -> f64 {
+        assert_eq!(one.size(), other.size());
+        (one - other).abs().max().double_value(&[])
+    }
+
+    /// Rows V12 and V13: what fills sentences up changes neither what is read nor what is written.
+    #[test]
+    fn what_is_behind_the_end_of_a_sentence_changes_nothing() {
+        for latents in [GAUSSIAN, CATEGORICAL] {
+            let (encoder, decoder) = networks(latents);
+            let z = draws(latents, 3);
+            let of = |sentences: &Sentences| {
+                let likelihood = decoder.likelihood(sentences, &z, Dropout::default(), None);
+                (told(encoder.posterior(sentences)), likelihood)
+            };
+            let (read, written) = of(&sentences(4, 0));
+            assert_eq!((written.size(), read.size()[0]), (vec![2, 3], 2));
+            for other in [sentences(4, 10), sentences(7, 0), sentences(9, 6)] {
+                let (read_too, written_too) = of(&other);
+                assert!(gap(&read, &read_too) < 1e-6 && gap(&written, &written_too) < 1e-5);
+            }
+            // And the order of the tokens does, from either end.
+            let turned = Sentences {
+                ids: sentences(4, 0).ids.index_select(1, &Tensor::from_slice(&[1i64, 0, 2, 3])),
+                ..sentences(4, 0)
+            };
+            assert!(gap(&read, &told(encoder.posterior(&turned))) > 1e-4);
+        }
+    }
+
+    /// Row V13: each token is written from the latents, which are read at every position.
+    #[test]
+    fn latents_change_every_token() {
+        for latents in [GAUSSIAN, CATEGORICAL] {
+            let (_, decoder) = networks(latents);
+            let losses = |z: &Tensor| decoder.token_losses(&sentences(4, 0), z, Dropout::default(), None);
+            let z = draws(latents, 1);
+            let other = match latents {
+                LatentSizes::Gaussian { .. } => &z + 0.5,
+                LatentSizes::Categorical { values, .. } => (&z + 1).remainder(values),
+            };
+            let changed = (losses(&z) - losses(&other)).abs().squeeze_dim(2).transpose(0, 1);
+            let expected = sentences(4, 0).are_there();
+            assert!(changed.gt(1e-5).equal(&expected), "{changed}");
+        }
+    }
+
+    /// Row V14: where q has one point, all samples of a sentence have the same score if they share their masks, and others if not.
+    #[test]
+    fn samples_share_masks_where_they_are_to() {
+        for latents in [GAUSSIAN, CATEGORICAL] {
+            let (_, decoder) = networks(latents);
+            let z = draws(latents, 1).expand([2, 4, -1], false);
+            let spread = |dropout: Dropout| {
+                let scores = decoder.likelihood(&sentences(4, 0), &z, dropout, Some(&Noise::new(6)));
+                (scores.amax([1], false) - scores.amin([1], false)).max().double_value(&[])
+            };
+            let none = Dropout { shared: true, ..Dropout::default() };
+            for dropout in [
+                Dropout { input: 0.4, ..none },
+                Dropout { state: 0.4, ..none },
+                Dropout { output: 0.4, ..none },
+            ] {
+                assert!(spread(dropout) < 1e-5, "{dropout:?}");
+                assert!(spread(Dropout { shared: false, ..dropout }) > 1e-3, "{dropout:?}");
+            }
+        }
+    }
+
+    /// Tables are as wide as their vectors, and only categorical latents have one.
+    #[test]
+    fn parameters_are_those_of_the_sizes() {
+        let count = |specs: Vec<ParameterSpec>| specs.iter().map(ParameterSpec::numel).sum::<usize>();
+        let lstm = |inputs: usize, units: usize| 4 * units * (inputs + units + 1);
+        let encoder = 11 * 6 + 2 * lstm(6, 7);
+        assert_eq!(count(sizes(GAUSSIAN).encoder_specs()), encoder + 6 * 8);
+        assert_eq!(count(sizes(CATEGORICAL).encoder_specs()), encoder + 8 * 8);
+        let decoder = |width: usize| 11 * 6 + lstm(6 + width, 8) + 11 * 9;
+        assert_eq!(count(sizes(GAUSSIAN).decoder_specs()), decoder(3));
+        assert_eq!(count(sizes(CATEGORICAL).decoder_specs()), decoder(5) + 8 * 5);
+    }
+}
