@@ -4,7 +4,9 @@
 //! evaluates with many samples. Everything is per example: a batch is no part of any bound.
 
 pub mod estimator;
+mod keys;
 pub mod latents;
+mod learner;
 pub mod network;
 pub mod objective;
 pub mod running;
@@ -13,7 +15,11 @@ pub mod scores;
 mod tests;
 
 pub use estimator::Estimator;
+pub use keys::{
+    DataConfig, EstimatorKind, LatentConfig, LatentEvalConfig, LatentKind, ObjectiveConfig, ObjectiveKind,
+};
 pub use latents::{Categorical, Gaussian};
+pub use learner::{Model, Training, divergence};
 pub use network::{Decoder, Dropout, Encoder, LatentSizes, Posterior, Sentences, Sizes};
 pub use objective::{Counts, Factors, Objective, Term};
 pub use running::Running;
