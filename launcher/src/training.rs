@@ -85,7 +85,7 @@ impl Place {
         let ranks = ranks_beside(&hosts, comm.rank());
         let place = place_among(&ranks, comm.rank());
         let compute = Compute::choose(train.device, place)?.allow_tf32(train.tf32);
-        libtorch::set_threads(train.threads);
+        libtorch::start(train.threads);
         Ok(Self { hosts, ranks, compute })
     }
 

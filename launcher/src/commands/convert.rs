@@ -151,7 +151,7 @@ impl Checks {
 
 /// Converts, prints the account and checks the result.
 pub fn run(args: ConvertArgs, out: &Output) -> Result<Value, Failure> {
-    segue_kernels::libtorch::set_threads(1);
+    segue_kernels::libtorch::start(1);
     if let Some(task) = &args.task {
         return take_task(&args.source, task, &args.target, out);
     }

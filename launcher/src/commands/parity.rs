@@ -33,7 +33,7 @@ pub struct ParityArgs {
 /// Prints the largest relative error of each group of tensors.
 pub fn run(args: ParityArgs, out: &Output) -> Result<Value, Failure> {
     let compute = Compute::choose(args.device, 0)?;
-    segue_kernels::libtorch::set_threads(1);
+    segue_kernels::libtorch::start(1);
     let groups = parity(&args.model, &args.cases, compute)?;
     out.line(&format!("{:26} {:>8} {:>10} {:>8}", "group", "tensors", "error", "limit"));
     for group in &groups {

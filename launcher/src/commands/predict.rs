@@ -71,7 +71,7 @@ pub fn run(
     own.force.allow(own.csv.as_deref(), "--csv")?;
     // Which family answers is not known yet, and no option has two meanings.
     questions().try_for_each(|(_, asked)| allow_outputs(asked, given, own.force))?;
-    segue_kernels::libtorch::set_threads(1);
+    segue_kernels::libtorch::start(1);
     let model = Trained::open(&segue_families::MODELS, &one_run(&own.model, "")?)?;
     let Predicts(asked) = segue_families::need_of(&model)?;
     let others = questions().filter(|(_, other)| !std::ptr::eq(*other, asked));

@@ -35,7 +35,7 @@ pub struct ScoreArgs {
 /// Log-probabilities of every next token for one segment with the memory a stream starts with.
 pub fn run(args: ScoreArgs, out: &Output) -> Result<Value, Failure> {
     args.force.allow(args.output.as_path(), "--output")?;
-    segue_kernels::libtorch::set_threads(1);
+    segue_kernels::libtorch::start(1);
     let folder = open_model(&args.model, out)?;
     let model = load_next_token(&folder)?;
     score_file(model.as_ref(), folder.config.vocab_size(), &args.ids, &args.output)?;

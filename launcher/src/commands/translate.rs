@@ -207,7 +207,7 @@ pub fn run(
         return Err(Failure::new(USAGE, why));
     }
     let compute = device_of_rank(args.device, comm, out)?;
-    segue_kernels::libtorch::set_threads(args.threads);
+    segue_kernels::libtorch::start(args.threads);
     let mut model = Trained { compute, ..Trained::open(&segue_families::MODELS, &args.model)? };
     std::mem::take(&mut model.notes).iter().for_each(|note| out.line(note));
     let Translates(open) = segue_families::need_of(&model)?;

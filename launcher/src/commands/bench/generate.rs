@@ -59,7 +59,7 @@ pub fn run(args: &GenerateArgs, out: &Output) -> Result<Value, Failure> {
         format!("model.mem_len={}", args.mem_len),
     ];
     let config = MODELS.load(None, &overrides)?.config;
-    segue_kernels::libtorch::set_threads(args.threads);
+    segue_kernels::libtorch::start(args.threads);
     segue_kernels::libtorch::keep_freed_memory();
     let model = fresh_next_token(&config.model, config.train.seed)?;
     let sampling = Sampling { top_k: args.top_k, ..Sampling::ALL };

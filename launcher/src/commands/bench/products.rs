@@ -43,7 +43,7 @@ fn shape(text: &str) -> Result<Shape, String> {
 
 /// Times matrix products on all ranks at once, which is what their steps compete for.
 pub fn run(args: &ProductsArgs, comm: &dyn Communicator, out: &Output) -> Result<Value, Failure> {
-    segue_kernels::libtorch::set_threads(args.threads);
+    segue_kernels::libtorch::start(args.threads);
     segue_kernels::libtorch::keep_freed_memory();
     let shapes = if args.shapes.is_empty() { &SHAPES[..] } else { &args.shapes };
     let bar = out.progress((multiplications().len() * shapes.len()) as u64, Unit::Steps, "bench");

@@ -143,7 +143,7 @@ pub fn run(args: &StepArgs, comm: &dyn Communicator, out: &Output) -> Result<Val
         add_up_on_hosts(&mut config)?;
     }
     let compute = compute.allow_tf32(config.train.tf32);
-    segue_kernels::libtorch::set_threads(args.sizes.threads);
+    segue_kernels::libtorch::start(args.sizes.threads);
     segue_kernels::libtorch::keep_freed_memory();
     let words = if args.zipf { Frequencies::Zipf } else { Frequencies::Uniform };
     let total = args.sizes.warmup + args.sizes.steps;

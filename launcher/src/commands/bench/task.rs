@@ -53,7 +53,7 @@ pub fn run(args: &TaskArgs, comm: &dyn Communicator, out: &Output) -> Result<Val
         format!("train.micro_batch={}", args.micro_batch),
     ]);
     let config = segue_families::MODELS.load_over(base, None, &overrides)?.config;
-    segue_kernels::libtorch::set_threads(args.sizes.threads);
+    segue_kernels::libtorch::start(args.sizes.threads);
     segue_kernels::libtorch::keep_freed_memory();
     let labels = ["0", "1"].map(String::from).to_vec();
     let heads =

@@ -71,7 +71,7 @@ fn processor() -> Finding {
 
 /// Products of whole numbers, which have no rounding, next to what they are: on every core for a while, as one core of many may be sick.
 fn arithmetic() -> Finding {
-    libtorch::set_threads(1);
+    libtorch::start(1);
     let own = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
     let mut cores: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|core| own.is_set(*core)).collect();
     if cores.is_empty() {
@@ -114,7 +114,7 @@ fn wrong_on(core: usize) -> Option<&'static str> {
 
 /// Products of matrices on one core next to what its vector unit could do.
 fn products() -> Finding {
-    libtorch::set_threads(1);
+    libtorch::start(1);
     let speeds = multiplications().iter().map(|routine| (routine.gflops([SIDE; 3], MEASURED), routine.name));
     let (best, by) = speeds.max_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((0.0, "nothing"));
     let found = format!("{best:.0} GFLOP/s on one core, by {by}");

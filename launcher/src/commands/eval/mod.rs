@@ -230,7 +230,7 @@ fn run_own(
     out: &Output,
 ) -> Result<Value, Failure> {
     let compute = device_of_rank(own.device, comm, out)?;
-    segue_kernels::libtorch::set_threads(own.threads);
+    segue_kernels::libtorch::start(own.threads);
     let model = Trained { compute, ..Trained::open(&segue_families::MODELS, &own.model)? };
     let is_own = |all: &&Evaluations| all.0.iter().any(|one| std::ptr::eq(one, asked));
     if segue_family::find::<Evaluations>(&model.config).filter(is_own).is_none() {

@@ -58,7 +58,7 @@ pub struct SpeedArgs {
 
 /// Measures both protocols, prints a table, and writes it down where asked.
 pub fn run(args: SpeedArgs, out: &Output) -> Result<Value, Failure> {
-    segue_kernels::libtorch::set_threads(args.threads);
+    segue_kernels::libtorch::start(args.threads);
     segue_kernels::libtorch::keep_freed_memory();
     let folder = args.output.as_deref().map(|path| ResultFolder::of_output(path, args.force)).transpose()?;
     let (config, mut model) = model(&args, out)?;

@@ -115,7 +115,7 @@ impl SubjectArgs {
 impl TextArgs {
     /// Opens a model folder.
     pub fn open_folder(&self, model: &Path, out: &Output) -> Result<ModelFolder, Failure> {
-        segue_kernels::libtorch::set_threads(self.threads);
+        segue_kernels::libtorch::start(self.threads);
         open_model(model, out)
     }
 }

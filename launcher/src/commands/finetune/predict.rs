@@ -33,7 +33,7 @@ pub fn run(
     deadline::set(Duration::from_secs(config.train.deadline));
     folder.folder.notes.iter().for_each(|note| out.line(note));
     folder.folder.compute = device_of_rank(config.train.device, comm, out)?.allow_tf32(config.train.tf32);
-    libtorch::set_threads(config.train.threads);
+    libtorch::start(config.train.threads);
     if config.task.name.contains(',') {
         let message = format!("--predict answers one task, and these are {}", config.task.name);
         return Err(Failure::new(USAGE, message + "\nhint: name one by --task, and give a command to each"));

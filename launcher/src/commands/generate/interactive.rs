@@ -170,7 +170,7 @@ mod tests {
     };
 
     fn fresh(config: impl Into<ModelConfig>) -> Box<dyn NextToken> {
-        segue_kernels::libtorch::set_threads(1);
+        segue_kernels::libtorch::start(1);
         fresh_next_token(&config.into(), 3).unwrap()
     }
 

@@ -83,7 +83,7 @@ pub fn run(mut args: GenerateArgs, quiet: bool, out: &Output) -> Result<Value, F
 
 fn run_prompt(folder: &Path, args: GenerateArgs, quiet: bool, out: &Output) -> Result<Value, Failure> {
     let compute = device_of_rank(args.device, &Local, out)?;
-    segue_kernels::libtorch::set_threads(args.threads);
+    segue_kernels::libtorch::start(args.threads);
     args.sampling.check()?;
     let mut model = Trained { compute, ..Trained::open(&segue_families::MODELS, folder)? };
     std::mem::take(&mut model.notes).iter().for_each(|note| out.line(note));

@@ -46,7 +46,7 @@ pub fn write(path: &Path, comm: &dyn Communicator, out: &Output) -> Result<Value
 
 /// Measures: a collective call. All ranks compute at once, as they do in a step.
 pub fn machine(comm: &dyn Communicator, out: &Output) -> Result<Machine, Failure> {
-    libtorch::set_threads(1);
+    libtorch::start(1);
     libtorch::keep_freed_memory();
     let known = Machine::load(FITTED)?;
     let bar = out.progress(4, Unit::Steps, "measure");

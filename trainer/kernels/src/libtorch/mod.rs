@@ -33,7 +33,7 @@ pub use autocast::{Autocast, precise, widened};
 pub use finite::is_finite;
 pub use function::{Called, KERNEL_ADVICE, assert_differentiable_once, function, functions};
 pub use graph::{Since, gradients, identity, leaves};
-pub use heap::keep_freed_memory;
+pub use heap::{keep_freed_memory, place_tensors};
 pub use mkl::available as mkl_is_used;
 pub use outer::{available as outer_is_available, outer_product};
 pub use places::{Rows, Shared};
@@ -377,12 +377,17 @@ pub fn as_f32_mut(tensor: &mut Tensor) -> &mut [f32] {
     unsafe { std::slice::from_raw_parts_mut(pointer, tensor.numel()) }
 }
 
-/// Fixes libtorch's threads for the life of the process, and where its tensors lie; for every command, before it computes.
-/// Sums split over threads round differently, so this number is part of a run's identity.
+/// The threads that libtorch computes with. Sums split over threads round differently, so this number is part of a run's identity.
 pub fn set_threads(threads: usize) {
-    static FIRST: std::sync::Once = std::sync::Once::new();
     tch::set_num_threads(threads as i32);
     threads::set_count(threads);
+}
+
+/// The same for the life of the process, and where its tensors lie; for every command, before it computes. Not where other threads may compute meanwhile, as tests
+/// do: what oneDNN has borrowed from one allocator it would give back to the other.
+pub fn start(threads: usize) {
+    static FIRST: std::sync::Once = std::sync::Once::new();
+    set_threads(threads);
     FIRST.call_once(|| {
         heap::place_tensors();
         // libtorch refuses a second call.

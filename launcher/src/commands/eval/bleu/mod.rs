@@ -146,7 +146,7 @@ fn score_model(
 ) -> Result<Value, Failure> {
     args.force.allow(args.output.as_deref(), "--output")?;
     let compute = device_of_rank(args.device, comm, out)?;
-    segue_kernels::libtorch::set_threads(args.threads);
+    segue_kernels::libtorch::start(args.threads);
     let mut model = Trained { compute, ..Trained::open(&segue_families::MODELS, named)? };
     std::mem::take(&mut model.notes).iter().for_each(|note| out.line(note));
     let folder = model.path.clone();
