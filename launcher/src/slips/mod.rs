@@ -122,6 +122,9 @@ fn advice(option: &str, words: &[String]) -> Option<String> {
     let name = option.split('=').next().unwrap_or(option);
     let Some(command) = trains(words) else {
         let given = words.iter().skip(1).find(|word| !word.starts_with('-'))?;
+        if given == "predict" && !option.starts_with('-') {
+            return Some(format!("what is answered is named by an option, as `--input {option}` of texts"));
+        }
         return options::in_place_of(given, option).map(|own| format!("here it is {own}"));
     };
     if let Some(assignment) = assignment(option, words) {
@@ -254,6 +257,7 @@ mod tests {
             assert!(!text.contains("without dashes: "), "{text}");
         }
         assert!(advised("segue pretrain --confg a").contains("'--config'"));
+        assert!(advised("segue predict runs/cls new.txt").contains("`--input new.txt`"));
         let text = advised("segue finetun");
         assert!(text.contains("'finetune'") && !text.contains("'inspect'"), "{text}");
     }

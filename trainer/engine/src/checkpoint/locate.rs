@@ -34,6 +34,10 @@ pub fn locate(path: &Path) -> Result<(PathBuf, Vec<String>), TrainError> {
     if let Some(damage) = damage {
         return Err(damage);
     }
+    if is_run(path) {
+        let what = "the run has no checkpoint yet\nhint: a run that goes on writes one every checkpoint.every steps or checkpoint.minutes, where it stops, and at its end";
+        return Err(TrainError::NoCheckpoint { path: path.into(), what: what.into() });
+    }
     if path.join(MANIFEST).exists() || path.join("config.json").is_file() && !path.join(CHECKPOINTS).is_dir()
     {
         verify_model(path)?;
@@ -48,6 +52,13 @@ pub fn locate(path: &Path) -> Result<(PathBuf, Vec<String>), TrainError> {
         false => String::new(),
     };
     Err(TrainError::NoCheckpoint { path: path.into(), what: format!("{what}{hint}") })
+}
+
+/// Whether the configuration in a folder is that of a run, not of a model.
+fn is_run(path: &Path) -> bool {
+    let text = segue_publish::read_regular_text(path.join("config.json")).unwrap_or_default();
+    let config: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+    config["train"].is_object()
 }
 
 /// Endings of files that other programs keep weights in.
@@ -136,5 +147,16 @@ mod tests {
         assert_eq!(locate(run.path()).unwrap().0, checkpoint);
         // Who names it gets no other.
         assert_eq!(locate(&best).unwrap_err().exit_code(), 65);
+    }
+
+    #[test]
+    fn a_run_without_a_checkpoint_is_told_as_such() {
+        let run = tempfile::tempdir().unwrap();
+        std::fs::write(run.path().join("config.json"), r#"{"train": {"steps": 9}, "model": {}}"#).unwrap();
+        for _ in 0..2 {
+            let error = locate(run.path()).unwrap_err().to_string();
+            assert!(error.contains("the run has no checkpoint yet"), "{error}");
+            std::fs::create_dir_all(run.path().join(CHECKPOINTS)).unwrap();
+        }
     }
 }
