@@ -9,7 +9,7 @@ use tch::{Kind, Tensor};
 use crate::estimator::Estimator;
 use crate::keys::{LatentConfig, ObjectiveConfig};
 use crate::latents::Gaussian;
-use crate::network::{Decoder, Dropout, Encoder, Posterior, Sentences};
+use crate::network::{Decoder, Encoder, Masks, Posterior, Sentences};
 use crate::scores::Scores;
 
 /// Both networks over their parameters.
@@ -59,6 +59,13 @@ impl Model {
         Decoder::new(&self.config.sizes(), &self.decoder)
     }
 
+    /// The same with weights that are constants.
+    fn frozen_decoder(&self) -> Decoder {
+        let weights = self.decoder.tensors().iter().map(Tensor::detach).collect();
+        let parameters = Parameters::computed(self.decoder.specs().to_vec(), weights, self.decoder.kernels());
+        Decoder::new(&self.config.sizes(), &parameters)
+    }
+
     /// Scores of samples of `posterior` without dropout and without a graph.
     pub fn scores(
         &self,
@@ -69,7 +76,7 @@ impl Model {
     ) -> Scores {
         tch::no_grad(|| {
             let drawn = drawn(posterior, samples, noise, None);
-            let likelihood = self.decoder().likelihood(sentences, &drawn.z, Dropout::default(), None);
+            let likelihood = self.decoder().likelihood(sentences, &drawn.z, &Masks::default());
             Scores { likelihood, ratio: drawn.ratio }
         })
     }
@@ -129,11 +136,18 @@ impl Training {
         if own.analytic {
             drawn.ratio = -divergence(&posterior).unsqueeze(1);
         }
-        let dropout = self.model.config.dropout();
-        let likelihood = self.model.decoder().likelihood(sentences, &drawn.z, dropout, Some(noise));
+        let decoder = self.model.decoder();
+        let masks = decoder.masks(sentences, counts.drawn(), self.model.config.dropout(), noise);
+        // A pass for each network: what the fused loss keeps of one serves one gradient.
+        let written = decoder.likelihood(sentences, &drawn.z.detach(), &masks);
+        let likelihood = match estimator.needs_paths() {
+            true => self.model.frozen_decoder().likelihood(sentences, &drawn.z, &masks),
+            false => written.detach(),
+        };
         let scores = Scores { likelihood, ratio: drawn.ratio };
-        let value = objective.value(&scores, counts);
         let surrogate = estimator.surrogate(objective, &scores, &drawn.density, counts);
+        let scores = Scores { likelihood: written, ratio: scores.ratio.detach() };
+        let value = objective.value(&scores, counts);
         [-value, -surrogate, -tch::no_grad(|| scores.first(counts.bound).bound(1.0))]
     }
 }

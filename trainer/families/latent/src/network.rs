@@ -38,7 +38,7 @@ impl LatentSizes {
     }
 
     /// Width of what the decoder reads of them.
-    fn width(self) -> i64 {
+    pub fn width(self) -> i64 {
         match self {
             Self::Gaussian { count } => count,
             Self::Categorical { width, .. } => width,
@@ -268,26 +268,34 @@ impl Decoder {
         }
     }
 
+    /// What dropout multiplies values by in a pass over `sentences` with as many samples each.
+    pub fn masks(&self, sentences: &Sentences, samples: i64, dropout: Dropout, noise: &Noise) -> Masks {
+        let (count, positions) = (sentences.ids.size()[0], sentences.ids.size()[1]);
+        let each = if dropout.shared { 1 } else { samples };
+        let (units, inputs) = (self.output.weight.size()[1], self.table.size()[1] + self.latents.width());
+        let mask =
+            |rate: f64, shape: &[i64]| (rate > 0.0).then(|| noise.drops(rate).mask(shape, &self.table));
+        Masks {
+            input: mask(dropout.input, &[positions, count, each, inputs]),
+            state: mask(dropout.state, &[count, each, units]),
+            output: mask(dropout.output, &[positions, count, each, units]),
+        }
+    }
+
     /// −ln P of each token of each sentence written from each sample: `[positions, sentences, samples]`, 0 behind its end.
-    pub fn token_losses(
-        &self,
-        sentences: &Sentences,
-        z: &Tensor,
-        dropout: Dropout,
-        noise: Option<&Noise>,
-    ) -> Tensor {
+    pub fn token_losses(&self, sentences: &Sentences, z: &Tensor, masks: &Masks) -> Tensor {
         let (count, positions) = (sentences.ids.size()[0], sentences.ids.size()[1]);
         let (samples, rows) = (z.size()[1], count * z.size()[1]);
         let units = self.output.weight.size()[1];
-        let masks = Masks { count, samples, shared: dropout.shared, noise };
         let words = embedded(&self.table, &sentences.inputs()).unsqueeze(2);
         let words = words.expand([positions, count, samples, -1], false);
         let latents = self.read_latents(z).unsqueeze(0).expand([positions, count, samples, -1], false);
-        let inputs = masks.drop(Tensor::cat(&[&words, &latents], 3), dropout.input);
-        let mask = masks.of_states(units, dropout.state, &inputs);
+        let inputs = dropped(Tensor::cat(&[&words, &latents], 3), masks.input.as_ref());
+        let of_states = |mask: &Tensor| mask.expand([count, samples, units], false).reshape([-1, units]);
+        let mask = masks.state.as_ref().map(of_states);
         let inputs = inputs.reshape([positions, rows, -1]);
         let (states, _) = self.layer.forward(&inputs, zeros(&self.table, rows, units), mask.as_ref());
-        let states = masks.drop(states.view([positions, count, samples, units]), dropout.output);
+        let states = dropped(states.view([positions, count, samples, units]), masks.output.as_ref());
         let targets = sentences.ids.transpose(0, 1).unsqueeze(2).expand([positions, count, samples], false);
         let parts = [self.output.map(Tensor::shallow_clone)];
         let (states, targets) = (states.reshape([-1, units]), targets.reshape([-1]));
@@ -298,47 +306,26 @@ impl Decoder {
     }
 
     /// ln p(x | z), `[sentences, samples]`.
-    pub fn likelihood(
-        &self,
-        sentences: &Sentences,
-        z: &Tensor,
-        dropout: Dropout,
-        noise: Option<&Noise>,
-    ) -> Tensor {
-        -self.token_losses(sentences, z, dropout, noise).sum_dim_intlist(0, false, None::<Kind>)
+    pub fn likelihood(&self, sentences: &Sentences, z: &Tensor, masks: &Masks) -> Tensor {
+        -self.token_losses(sentences, z, masks).sum_dim_intlist(0, false, None::<Kind>)
     }
 }
 
-/// Masks of dropout of the samples of sentences.
-struct Masks<'a> {
-    count: i64,
-    samples: i64,
-    shared: bool,
-    noise: Option<&'a Noise>,
+/// What dropout multiplies values by, where it does: samples of a sentence have masks of their own or one together.
+#[derive(Debug, Default)]
+pub struct Masks {
+    /// Of what is read: `[positions, sentences, samples or 1, width]`.
+    input: Option<Tensor>,
+    /// Of states on their way to the next position: `[sentences, samples or 1, units]`.
+    state: Option<Tensor>,
+    /// Of what words are scored by: `[positions, sentences, samples or 1, units]`.
+    output: Option<Tensor>,
 }
 
-impl Masks<'_> {
-    /// How many samples of a sentence have a mask of their own.
-    fn each(&self) -> i64 {
-        if self.shared { 1 } else { self.samples }
-    }
-
-    /// `x`, `[positions, sentences, samples, width]`, with values dropped at `rate`.
-    fn drop(&self, x: Tensor, rate: f64) -> Tensor {
-        match self.noise.filter(|_| rate > 0.0) {
-            Some(noise) => {
-                let shape = [x.size()[0], self.count, self.each(), x.size()[3]];
-                &x * noise.drops(rate).mask(&shape, &x)
-            }
-            None => x,
-        }
-    }
-
-    /// The mask of states on their way to the next position, `[sentences · samples, units]`, where they have one.
-    fn of_states(&self, units: i64, rate: f64, like: &Tensor) -> Option<Tensor> {
-        let noise = self.noise.filter(|_| rate > 0.0)?;
-        let mask = noise.drops(rate).mask(&[self.count, self.each(), units], like);
-        Some(mask.expand([self.count, self.samples, units], false).reshape([-1, units]))
+fn dropped(x: Tensor, mask: Option<&Tensor>) -> Tensor {
+    match mask {
+        Some(mask) => x * mask,
+        None => x,
     }
 }
 
@@ -402,7 +389,7 @@ mod tests {
             let (encoder, decoder) = networks(latents);
             let z = draws(latents, 3);
             let of = |sentences: &Sentences| {
-                let likelihood = decoder.likelihood(sentences, &z, Dropout::default(), None);
+                let likelihood = decoder.likelihood(sentences, &z, &Masks::default());
                 (told(encoder.posterior(sentences)), likelihood)
             };
             let (read, written) = of(&sentences(4, 0));
@@ -425,7 +412,7 @@ mod tests {
     fn latents_change_every_token() {
         for latents in [GAUSSIAN, CATEGORICAL] {
             let (_, decoder) = networks(latents);
-            let losses = |z: &Tensor| decoder.token_losses(&sentences(4, 0), z, Dropout::default(), None);
+            let losses = |z: &Tensor| decoder.token_losses(&sentences(4, 0), z, &Masks::default());
             let z = draws(latents, 1);
             let other = match latents {
                 LatentSizes::Gaussian { .. } => &z + 0.5,
@@ -444,7 +431,8 @@ mod tests {
             let (_, decoder) = networks(latents);
             let z = draws(latents, 1).expand([2, 4, -1], false);
             let spread = |dropout: Dropout| {
-                let scores = decoder.likelihood(&sentences(4, 0), &z, dropout, Some(&Noise::new(6)));
+                let masks = decoder.masks(&sentences(4, 0), 4, dropout, &Noise::new(6));
+                let scores = decoder.likelihood(&sentences(4, 0), &z, &masks);
                 (scores.amax([1], false) - scores.amin([1], false)).max().double_value(&[])
             };
             let none = Dropout { shared: true, ..Dropout::default() };
