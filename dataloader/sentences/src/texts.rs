@@ -83,7 +83,7 @@ impl SentenceTexts {
 /// Tokens of each sentence, of an index that is checked on the way: `corpus.json` and the index may be of anybody's making.
 fn lengths_of(dir: &Path, stream: &TokenStream, begins: &Boundaries) -> Result<Vec<u32>, DataError> {
     let bad = |why: String| DataError::corpus(dir, format!("{why}\nhint: build it again"));
-    if begins.len() == 0 || begins.len() > u64::from(u32::MAX) {
+    if begins.is_empty() || begins.len() > u64::from(u32::MAX) {
         return Err(bad(format!("it has {} sentences", begins.len())));
     }
     let mut lengths = Vec::new();
