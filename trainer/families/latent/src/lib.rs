@@ -14,8 +14,6 @@ mod learner;
 mod network;
 mod objective;
 mod running;
-#[cfg(test)]
-mod runs;
 mod scores;
 #[cfg(test)]
 mod tests;

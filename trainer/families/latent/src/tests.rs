@@ -1,5 +1,7 @@
 //! Examples with three codes and with one number, whose exact values are sums and integrals (rows V1 to V10 and V17).
 
+mod runs;
+
 use std::f64::consts::PI;
 
 use tch::{Kind, Tensor};

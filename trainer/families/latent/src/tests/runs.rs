@@ -10,7 +10,7 @@ use segue_kernels::libtorch;
 use segue_testing::assert_same_bytes;
 use segue_tokenizer::{TokenizerKind, TrainOptions};
 
-use super::*;
+use crate::*;
 
 /// Who does what, where: sentence number `n` is of kind n mod 16, all words of which belong to it, but for a number.
 fn sentence(n: usize) -> String {
