@@ -58,13 +58,13 @@ pub struct LatentConfig {
     /// Width of the vectors that stand for these, whose sum the decoder reads.
     #[schemars(transform = size())]
     pub d_latent: usize,
-    /// Dropout of what the decoder reads, at each position anew.
+    /// Dropout of the decoder's input, with a new mask at each position.
     #[schemars(transform = rate())]
     pub dropout_input: f64,
-    /// Dropout of its state on the way to the next position, the same at all positions (Gal and Ghahramani 2016).
+    /// Dropout of its recurrent state, with one mask for all positions (Gal and Ghahramani 2016).
     #[schemars(transform = rate())]
     pub dropout_state: f64,
-    /// Dropout of what words are scored by, at each position anew.
+    /// Dropout of its output, before the softmax, with a new mask at each position.
     #[schemars(transform = rate())]
     pub dropout_output: f64,
     /// All samples of a sentence have the same masks of dropout: differences of their scores then are differences of their latents.

@@ -4,7 +4,7 @@ use tch::{Kind, Tensor};
 
 use crate::scores::Scores;
 
-/// Nearer to 1 than this, a Rényi divergence is taken for what it comes to at 1: a difference of nearly equal numbers is divided by α − 1.
+/// Orders α this close to 1 use the Kullback–Leibler divergence, the limit of Rényi's: the estimate of the latter is a difference of nearly equal numbers divided by α − 1.
 const NEAR_ONE: f64 = 9.9e-4;
 
 /// What is maximized, of each example.
@@ -89,7 +89,8 @@ impl Term {
         value
     }
 
-    /// Its derivatives by each score.
+    /// Its derivatives by each score, in closed form: what automatic differentiation is held against.
+    #[cfg(test)]
     pub fn derivatives(&self, scores: &Scores) -> Factors {
         let (w, w_of_order) = (scores.weights(1.0), scores.weights(self.order));
         let excess = &scores.likelihood - scores.posterior_likelihood().unsqueeze(1);
