@@ -359,6 +359,7 @@ const NAMES_THE_PROCESSOR: &[(&str, usize, &str)] = &[
         1,
         "a folder's tables are read by the host; who computes elsewhere says so",
     ),
+    ("families/latent/src/trained.rs", 2, "the family computes on the host alone"),
     (
         "families/moment_game/src/data.rs",
         1,

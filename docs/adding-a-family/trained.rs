@@ -71,7 +71,7 @@ impl Writer for Series {
         Box::new(Words::new(|token| Some(token.to_string())))
     }
 
-    fn decoder(&self, _: usize) -> Box<dyn Decoder + '_> {
+    fn decoder(&self, _: usize, _: u64) -> Box<dyn Decoder + '_> {
         Box::new(NextNumber(self))
     }
 

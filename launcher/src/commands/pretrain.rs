@@ -90,7 +90,8 @@ pub fn check_pretraining(task: &FinetuneConfig, own: &TaskConfig) -> Result<(), 
 /// Whether a configuration as JSON names no data although its family reads some.
 pub fn lacks_corpus(config: &Value) -> bool {
     let data = &config["data"];
-    data["corpus"].is_string() && !["corpus", "corpora", "drawn"].iter().any(|key| names_data(&data[*key]))
+    data["corpus"].is_string()
+        && !["corpus", "corpora", "drawn", "symbols"].iter().any(|key| names_data(&data[*key]))
 }
 
 /// Whether this value of a key of `[data]` names any.
@@ -98,6 +99,7 @@ fn names_data(value: &Value) -> bool {
     match value {
         Value::String(text) => !text.is_empty(),
         Value::Array(all) => !all.is_empty(),
+        Value::Number(count) => count.as_u64() != Some(0),
         _ => false,
     }
 }

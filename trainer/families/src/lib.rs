@@ -16,7 +16,7 @@ use segue_kernels::{Compute, TrainError, cards};
 use segue_language::ModelFolder;
 
 /// Every family, a line each. The first is what a recipe trains that names no model.
-pub static FAMILIES: [&Entry; 9] = [
+pub static FAMILIES: [&Entry; 10] = [
     &segue_transfo_xl::FAMILY,
     &segue_xlnet::FAMILY,
     &segue_lstm::FAMILY,
@@ -26,6 +26,7 @@ pub static FAMILIES: [&Entry; 9] = [
     &segue_translation::FAMILY,
     &segue_pixel_cnn::FAMILY,
     &segue_complement_gan::FAMILY,
+    &segue_latent::FAMILY,
 ];
 
 /// The `[model]` sections of all families.

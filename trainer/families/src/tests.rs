@@ -83,7 +83,7 @@ fn the_family_of_the_page_is_evaluated_and_writes() {
     let writer = write(open(), None).unwrap();
     let prompt = writer.encode("3").unwrap();
     let greedy = Sampling { temperature: 0.0, ..Sampling::ALL };
-    let written: Vec<i64> = Generator::new(writer.decoder(1), &prompt, 8, greedy).take(4).collect();
+    let written: Vec<i64> = Generator::new(writer.decoder(1, 1), &prompt, 8, greedy).take(4).collect();
     assert_eq!(writer.decode(&prompt, &written).whole, "6 12 24 48");
 }
 

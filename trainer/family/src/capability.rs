@@ -75,8 +75,15 @@ pub trait Writer {
     /// What people see of a text that grows, token by token.
     fn stream<'a>(&'a self, prompt: &[i64]) -> Box<dyn TextStream + 'a>;
 
-    /// A decoder of `texts` rows that has read nothing.
-    fn decoder(&self, texts: usize) -> Box<dyn Decoder + '_>;
+    /// A decoder of `texts` rows that has read nothing. `seed`: of what it draws beside tokens.
+    fn decoder(&self, texts: usize, seed: u64) -> Box<dyn Decoder + '_>;
+
+    /// A decoder of `texts` rows that writes, from the first of two prompts to the second, what lies between them; `None` where nothing does. All rows begin as
+    /// an empty prompt does.
+    fn between(&self, prompts: [&[i64]; 2], texts: usize) -> Option<Box<dyn Decoder + '_>> {
+        let _ = (prompts, texts);
+        None
+    }
 
     /// What opening it has shown, a line each.
     fn notes(&self) -> &[String] {
@@ -94,6 +101,11 @@ pub trait Writer {
     /// The token that ends a text; `None` of texts that never end of themselves.
     fn end(&self) -> Option<i64> {
         None
+    }
+
+    /// The token at which a text may be asked to end.
+    fn sentence_end(&self) -> Option<i64> {
+        self.end()
     }
 }
 

@@ -23,7 +23,7 @@ pub use capability::{
     find, need,
 };
 pub use question::{Answer, Asked, Asker, Outputs, Question};
-pub use trained::{Trained, recorded};
+pub use trained::{Trained, read_network, read_tables, recorded};
 
 /// What a family gives the program.
 pub struct Entry {

@@ -3,8 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use segue_configs::{ModelConfig, Models};
-use segue_engine::checkpoint::{STATE, WEIGHTS, check_finite, locate, read_error, read_tensors, unverified};
+use segue_engine::checkpoint::{
+    STATE, TABLES, WEIGHTS, check_finite, locate, read_error, read_tensors, unverified,
+};
 use segue_kernels::{Compute, ParameterSpec, Parameters, TrainError};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tch::{Kind, Tensor};
 
@@ -53,15 +57,33 @@ impl Trained {
         })
     }
 
-    /// The weights of a network that are stored under their own names, in single precision, where `compute` says. An error where one is missing, has
+    /// The weights of the model that are stored under their own names, in single precision, where `compute` says. An error where one is missing, has
     /// another shape, or holds a value that is not finite.
     pub fn parameters(&self, specs: Vec<ParameterSpec>) -> Result<Parameters, TrainError> {
-        let path = self.path.join(WEIGHTS);
-        let mut stored = read_tensors(&path)?;
-        let weights: Vec<Tensor> =
-            specs.iter().map(|spec| stored.take(&spec.name, &spec.shape)).collect::<Result<_, _>>()?;
-        check_finite(&path, specs.iter().map(|spec| spec.name.as_str()).zip(&weights))?;
-        Ok(Parameters::from_tensors(specs, weights, Kind::Float).to(self.compute.device()))
+        self.read(WEIGHTS, specs)
+    }
+
+    /// The same of a network that was trained beside the model.
+    pub fn network(&self, name: &str, specs: Vec<ParameterSpec>) -> Result<Parameters, TrainError> {
+        self.read(&format!("{name}.safetensors"), specs)
+    }
+
+    fn read(&self, file: &str, specs: Vec<ParameterSpec>) -> Result<Parameters, TrainError> {
+        Ok(read_network(&self.path.join(file), specs)?.to(self.compute.device()))
+    }
+
+    /// The section `name` of the configuration that the model was trained with, of whose keys others may read some.
+    pub fn section<T: Default + Serialize + DeserializeOwned>(&self, name: &str) -> Result<T, TrainError> {
+        let of_run = recorded(&self.path, &self.named).and_then(|(run, _)| run.get(name).cloned());
+        let own = |mut section: Value| {
+            let known = serde_json::to_value(T::default()).ok()?;
+            section.as_object_mut()?.retain(|key, _| known.get(key).is_some());
+            serde_json::from_value(section).ok()
+        };
+        of_run.and_then(own).ok_or_else(|| {
+            let what = "does not say how its model was trained\nhint: name a run, or a checkpoint of it";
+            TrainError::Layout(format!("{} {what}", self.named.display()))
+        })
     }
 
     /// The error of a command that needs a model of another kind.
@@ -69,6 +91,30 @@ impl Trained {
         let what = format!("it holds a {} model, and this command needs {wanted}", self.config.model_type());
         TrainError::OtherModel { path: self.path.clone(), what }
     }
+}
+
+/// The weights of a network in `path`, under their own names, in single precision. Errors as of [`Trained::parameters`].
+pub fn read_network(path: &Path, specs: Vec<ParameterSpec>) -> Result<Parameters, TrainError> {
+    let mut stored = read_tensors(path)?;
+    let weights: Vec<Tensor> =
+        specs.iter().map(|spec| stored.take(&spec.name, &spec.shape)).collect::<Result<_, _>>()?;
+    check_finite(path, specs.iter().map(|spec| spec.name.as_str()).zip(&weights))?;
+    Ok(Parameters::from_tensors(specs, weights, Kind::Float))
+}
+
+/// Fills `tables` by those that the model in `folder` has learnt. Errors as of [`Trained::parameters`].
+pub fn read_tables(folder: &Path, tables: Vec<(String, Tensor)>) -> Result<(), TrainError> {
+    if tables.is_empty() {
+        return Ok(());
+    }
+    let path = folder.join(TABLES);
+    let mut stored = read_tensors(&path)?;
+    for (name, mut table) in tables {
+        let found = stored.take(&name, &table.size())?;
+        check_finite(&path, [(name.as_str(), &found)].into_iter())?;
+        table.copy_(&found);
+    }
+    Ok(())
 }
 
 /// What the run of the model in `folder` has recorded of its configuration, and in which file: the run's own, that of a checkpoint, or what an average has

@@ -30,6 +30,8 @@ pub struct Session<'a> {
     writer: &'a dyn Writer,
     sampling: Sampling,
     tokens: usize,
+    /// The token that ends an answer before so many.
+    end: Option<i64>,
     interruption: Interruption,
     generator: Option<Generator<'a>>,
 }
@@ -53,9 +55,10 @@ impl<'a> Session<'a> {
         writer: &'a dyn Writer,
         sampling: Sampling,
         tokens: usize,
+        end: Option<i64>,
         interruption: Interruption,
     ) -> Self {
-        Self { writer, sampling, tokens, interruption, generator: None }
+        Self { writer, sampling, tokens, end, interruption, generator: None }
     }
 
     /// Answers lines of `input` on `output` until it ends or `/quit`.
@@ -109,8 +112,8 @@ impl<'a> Session<'a> {
                 generator.read(&ids, SEGMENT);
                 generator
             }
-            None => Generator::new(self.writer.decoder(1), &ids, SEGMENT, self.sampling)
-                .ending_with(self.writer.end()),
+            None => Generator::new(self.writer.decoder(1, self.sampling.seed), &ids, SEGMENT, self.sampling)
+                .ending_with(self.end),
         });
         let mut stream = self.writer.stream(&ids);
         let mut tokens = self.generator.iter_mut().flatten().take(self.tokens);
@@ -205,7 +208,7 @@ mod tests {
     fn converse_with(model: Box<dyn NextToken>, input: &str) -> String {
         let writer = TextWriter { model, tokenizer: Tokenizer::bytes(), notes: Vec::new() };
         let mut output = Vec::new();
-        let mut session = Session::new(&writer, GREEDY, 5, Interruption::install().unwrap());
+        let mut session = Session::new(&writer, GREEDY, 5, None, Interruption::install().unwrap());
         session.converse(PlainLines::new(input.as_bytes()), &mut output).unwrap();
         String::from_utf8(output).unwrap()
     }

@@ -13,8 +13,8 @@ use segue_cluster::signals::Interruption;
 use segue_collectives::local::Local;
 use segue_configs::exit_code::of_read;
 use segue_configs::{DeviceKind, counted};
-use segue_decode::{Generator, Sampling};
-use segue_family::{Trained, Writer, Writes};
+use segue_decode::{Decoder, Generator, Sampling, Texts};
+use segue_family::{Trained, Writer, Writes, Written};
 use serde_json::{Value, json};
 
 use self::interactive::Session;
@@ -27,6 +27,8 @@ use crate::output::{Output, Unit};
 
 /// Tokens of the prompt read at a time.
 const SEGMENT: usize = 128;
+/// Texts on the way from one to another.
+const ON_THE_WAY: usize = 7;
 
 /// Arguments of `segue generate`.
 #[derive(Args)]
@@ -49,9 +51,18 @@ pub struct GenerateArgs {
     /// Text to continue; an empty one starts from the end-of-sentence token [default: stdin].
     #[arg(long)]
     prompt: Option<String>,
-    /// Number of tokens to generate, at most; the text of a language model does not end by itself.
+    /// Number of texts that continue the prompt, drawn by seeds of their own [default: 1; with --to 7].
+    #[arg(long, value_parser = at_least_one)]
+    texts: Option<usize>,
+    /// Write what lies between --prompt and this text, from the one to the other: of models with latent variables.
+    #[arg(long, requires = "prompt", value_name = "TEXT")]
+    to: Option<String>,
+    /// Number of tokens to generate, at most; the text of a language model ends by itself with --stop-at-eos alone.
     #[arg(long, default_value_t = 100, value_parser = length)]
     tokens: usize,
+    /// End a text at its first end-of-sentence token, which is not shown.
+    #[arg(long)]
+    stop_at_eos: bool,
     #[command(flatten)]
     sampling: SamplingArgs,
     /// Memory length, in positions [default: the model's; 512 for an XLNet without memory].
@@ -91,15 +102,133 @@ fn run_prompt(folder: &Path, args: GenerateArgs, quiet: bool, out: &Output) -> R
     let writer = open(model, args.mem_len)?;
     writer.notes().iter().for_each(|note| out.line(note));
     let sampling = args.sampling.sampling(writer.names(), writer.unknown());
+    let end = match args.stop_at_eos {
+        true => Some(writer.sentence_end().ok_or_else(no_sentence_end)?),
+        false => writer.end(),
+    };
     if args.prompt.is_none() && std::io::stdin().is_terminal() {
-        return converse(writer.as_ref(), sampling, args.tokens, quiet);
+        return converse(writer.as_ref(), sampling, args.tokens, end, quiet);
     }
     let prompt = prompt(&args)?;
-    continue_prompt(&prompt, writer.as_ref(), sampling, args.tokens, quiet, out)
+    let asked = Asked { writer: writer.as_ref(), tokens: args.tokens, end, quiet };
+    match (&args.to, args.texts) {
+        (Some(to), texts) => {
+            let texts = texts.unwrap_or(ON_THE_WAY);
+            asked.between([&prompt, to], texts, sampling)
+        }
+        (None, Some(texts)) if texts > 1 => {
+            let ids = writer.encode(&prompt)?;
+            let samplings = (0..texts).map(|text| sampling.of_text(text as u64)).collect();
+            let decoder = writer.decoder(texts, sampling.seed);
+            let texts = asked.written(decoder, &ids, samplings)?;
+            Ok(json!({ "prompt": prompt, "texts": texts, "seed": sampling.seed }))
+        }
+        _ => asked.continue_prompt(&prompt, sampling, out),
+    }
+}
+
+fn no_sentence_end() -> Failure {
+    let message = "the tokenizer of the model has no end-of-sentence token to stop at";
+    Failure::new(USAGE, format!("{message}\nhint: leave --stop-at-eos out"))
+}
+
+/// How texts are asked for.
+struct Asked<'a> {
+    writer: &'a dyn Writer,
+    /// Most tokens of a text.
+    tokens: usize,
+    /// The token that ends a text before that.
+    end: Option<i64>,
+    /// Whether texts go to the result alone.
+    quiet: bool,
+}
+
+impl Asked<'_> {
+    /// Writes what lies between two texts.
+    fn between(&self, prompts: [&str; 2], texts: usize, sampling: Sampling) -> Result<Value, Failure> {
+        let [from, to] = [self.writer.encode(prompts[0])?, self.writer.encode(prompts[1])?];
+        for (option, text) in [("--prompt", prompts[0]), ("--to", prompts[1])] {
+            if text.trim().is_empty() {
+                let hint = "hint: --prompt and --to are a sentence each";
+                return Err(Failure::new(USAGE, format!("{option} is empty: nothing lies between\n{hint}")));
+            }
+        }
+        let Some(decoder) = self.writer.between([&from, &to], texts) else {
+            let message = "--to is of models with latent variables, which this model has not";
+            return Err(Failure::new(USAGE, format!("{message}\nhint: leave it out")));
+        };
+        // The same draws for all: what differs between texts is their place on the way.
+        let texts = self.written(decoder, &self.writer.encode("")?, vec![sampling; texts])?;
+        Ok(json!({ "prompt": prompts[0], "to": prompts[1], "texts": texts, "seed": sampling.seed }))
+    }
+
+    /// Writes texts side by side, and shows them, each by itself.
+    fn written(
+        &self,
+        decoder: Box<dyn Decoder + '_>,
+        prompt: &[i64],
+        samplings: Vec<Sampling>,
+    ) -> Result<Vec<Value>, Failure> {
+        let mut ids = vec![Vec::new(); samplings.len()];
+        let texts = Texts::new(decoder, &vec![prompt; samplings.len()], SEGMENT, samplings)?;
+        for drawn in texts.ending_with(self.end).take(self.tokens).flatten() {
+            ids[drawn.text].push(drawn.token);
+        }
+        let told: Vec<Written> = ids.iter().map(|ids| self.shown(prompt, ids)).collect();
+        if !self.quiet {
+            let has_lines = told.iter().any(|text| text.whole.contains('\n'));
+            let shown: Vec<&str> = told.iter().map(|text| text.whole.as_str()).collect();
+            print(&shown.join(if has_lines { "\n\n" } else { "\n" }))?;
+        }
+        Ok(told.iter().zip(ids).map(|(text, ids)| json!({ "text": text.text, "tokens": ids })).collect())
+    }
+
+    /// Writes the text to stdout, unless it is to be in the result alone.
+    fn continue_prompt(&self, prompt: &str, sampling: Sampling, out: &Output) -> Result<Value, Failure> {
+        let ids = self.writer.encode(prompt)?;
+        let task = Interruption::install()?.begin();
+        let bar = out.progress(self.tokens as u64, Unit::Steps, "generate");
+        let mut written = Vec::new();
+        let decoder = self.writer.decoder(1, sampling.seed);
+        let drawn = Generator::new(decoder, &ids, SEGMENT, sampling).ending_with(self.end);
+        let mut drawn = drawn.take(self.tokens);
+        while !task.is_interrupted()
+            && let Some(token) = drawn.next()
+        {
+            written.push(token);
+            bar.set(written.len() as u64);
+        }
+        drop(bar);
+        let stopped = is_cut_off(&written, self.tokens, self.end);
+        if stopped {
+            out.line(&format!("stopped after {} of {}", counted(written.len(), "token"), self.tokens));
+        }
+        let told = self.shown(&ids, &written);
+        if !self.quiet {
+            print(&told.whole)?;
+        }
+        let code = if stopped { INTERRUPTED } else { 0 };
+        Ok(
+            json!({ "prompt": prompt, "text": told.text, "tokens": written, "seed": sampling.seed, "exit_code": code }),
+        )
+    }
+
+    /// The text of `written`, without the token that ended it.
+    fn shown(&self, prompt: &[i64], written: &[i64]) -> Written {
+        let ended = self.end.is_some() && written.last().copied() == self.end;
+        let shown = &written[..written.len() - usize::from(ended && self.writer.end().is_none())];
+        self.writer.decode(prompt, shown)
+    }
 }
 
 /// Answers lines from the terminal until it is told to end.
-fn converse(writer: &dyn Writer, sampling: Sampling, tokens: usize, quiet: bool) -> Result<Value, Failure> {
+fn converse(
+    writer: &dyn Writer,
+    sampling: Sampling,
+    tokens: usize,
+    end: Option<i64>,
+    quiet: bool,
+) -> Result<Value, Failure> {
     if quiet {
         return Err(Failure::new(USAGE, "there is no prompt\nhint: add --prompt TEXT, or pass it on stdin"));
     }
@@ -110,7 +239,7 @@ fn converse(writer: &dyn Writer, sampling: Sampling, tokens: usize, quiet: bool)
         true => Interruption::install()?.spare(),
         false => Interruption::install()?,
     };
-    let mut session = Session::new(writer, sampling, tokens, interruption);
+    let mut session = Session::new(writer, sampling, tokens, end, interruption);
     // An editor would write its control characters to a file or a pipe.
     let talked = match output.is_terminal() {
         true => LineEditor::new().and_then(|input| session.converse(input, output.lock())),
@@ -118,42 +247,6 @@ fn converse(writer: &dyn Writer, sampling: Sampling, tokens: usize, quiet: bool)
     };
     talked.map_err(|e| Failure::new(IO_FAILED, format!("the terminal is gone: {e}")))?;
     Ok(json!({ "seed": sampling.seed }))
-}
-
-/// Writes the text to stdout, unless it is to be in the result alone.
-fn continue_prompt(
-    prompt: &str,
-    writer: &dyn Writer,
-    sampling: Sampling,
-    tokens: usize,
-    quiet: bool,
-    out: &Output,
-) -> Result<Value, Failure> {
-    let ids = writer.encode(prompt)?;
-    let task = Interruption::install()?.begin();
-    let bar = out.progress(tokens as u64, Unit::Steps, "generate");
-    let mut written = Vec::new();
-    let drawn = Generator::new(writer.decoder(1), &ids, SEGMENT, sampling).ending_with(writer.end());
-    let mut drawn = drawn.take(tokens);
-    while !task.is_interrupted()
-        && let Some(token) = drawn.next()
-    {
-        written.push(token);
-        bar.set(written.len() as u64);
-    }
-    drop(bar);
-    let stopped = is_cut_off(&written, tokens, writer.end());
-    if stopped {
-        out.line(&format!("stopped after {} of {tokens}", counted(written.len(), "token")));
-    }
-    let told = writer.decode(&ids, &written);
-    if !quiet {
-        print(&told.whole)?;
-    }
-    let code = if stopped { INTERRUPTED } else { 0 };
-    Ok(
-        json!({ "prompt": prompt, "text": told.text, "tokens": written, "seed": sampling.seed, "exit_code": code }),
-    )
 }
 
 /// Whether a text has neither come to its end nor to its most tokens.

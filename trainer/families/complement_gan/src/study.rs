@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use segue_data_error::DataError;
-use segue_family::{Answer, Asker, Outputs, Question, Trained, recorded};
+use segue_family::{Answer, Asker, Outputs, Question, Trained};
 use segue_kernels::TrainError;
 use segue_publish::write_file;
 use serde_json::json;
@@ -38,15 +38,6 @@ pub struct PlaneOptions {
 
 /// Where the boundaries of a discriminator of the plane are.
 pub struct PlanePicture;
-
-/// A section of the run that a model is of.
-fn section<T: serde::de::DeserializeOwned>(trained: &Trained, name: &str) -> Result<T, TrainError> {
-    let of_run = recorded(&trained.path, &trained.named).and_then(|(run, _)| run.get(name).cloned());
-    of_run.and_then(|section| serde_json::from_value(section).ok()).ok_or_else(|| {
-        let what = "does not say how its model was trained\nhint: name a run, or a checkpoint of it";
-        TrainError::Layout(format!("{} {what}", trained.named.display()))
-    })
-}
 
 /// What stands for generated points: the generator's, or those of the complement.
 fn generated(
@@ -113,8 +104,8 @@ impl Question for PlanePicture {
 
     fn answer(model: Trained, options: PlaneOptions, asker: &mut Asker) -> Result<Answer, TrainError> {
         let classifier = Classifier::of(&model)?;
-        let data: DataConfig = section(&model, "data")?;
-        let objective: ObjectiveConfig = section(&model, "objective")?;
+        let data: DataConfig = model.section("data")?;
+        let objective: ObjectiveConfig = model.section("objective")?;
         let features_of = classifier.config.hidden.last().copied().unwrap_or(0);
         if options.features.is_some() && features_of != 2 {
             let why = format!(

@@ -3,15 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use segue_data_error::DataError;
-use segue_engine::checkpoint::{TABLES, check_finite, read_tensors};
-use segue_family::{Answer, Asker, Outputs, Question, Trained};
+use segue_family::{Answer, Asker, Outputs, Question, Trained, read_network, read_tables};
 use segue_images::Labels;
+use segue_kernels::TrainError;
 use segue_kernels::noise::Noise;
-use segue_kernels::{Parameters, TrainError};
 use segue_pixel_cnn::{GridOptions, ImagesOptions, write_grid};
 use segue_report::csv_line;
 use serde_json::{Value, json};
-use tch::{Kind, Tensor};
+use tch::Tensor;
 
 use super::config::ComplementGanConfig;
 use super::data::Examples;
@@ -42,22 +41,9 @@ pub struct Classifier {
 
 /// A network of a folder, with its tables.
 fn player(folder: &Path, file: &str, plan: Plan) -> Result<Player, TrainError> {
-    let path = folder.join(file);
-    let (mut stored, specs) = (read_tensors(&path)?, plan.specs());
-    let weights: Vec<Tensor> =
-        specs.iter().map(|spec| stored.take(&spec.name, &spec.shape)).collect::<Result<_, _>>()?;
-    check_finite(&path, specs.iter().map(|spec| spec.name.as_str()).zip(&weights))?;
-    let player = Player::new(plan, Parameters::from_tensors(specs, weights, Kind::Float));
-    let tables = player.tables();
-    if !tables.is_empty() {
-        let path = folder.join(TABLES);
-        let mut stored = read_tensors(&path)?;
-        for (name, mut table) in tables {
-            let found = stored.take(&name, &table.size())?;
-            check_finite(&path, [(name.as_str(), &found)].into_iter())?;
-            table.copy_(&found);
-        }
-    }
+    let weights = read_network(&folder.join(file), plan.specs())?;
+    let player = Player::new(plan, weights);
+    read_tables(folder, player.tables())?;
     Ok(player)
 }
 

@@ -129,12 +129,16 @@ impl Writer for TextWriter {
         Box::new(Growing(tokenizer::TextStream::new(&self.tokenizer, unsigned(prompt))))
     }
 
-    fn decoder(&self, texts: usize) -> Box<dyn Decoder + '_> {
+    fn decoder(&self, texts: usize, _: u64) -> Box<dyn Decoder + '_> {
         Box::new(Writing::new(self.model.as_ref(), texts))
     }
 
     fn notes(&self) -> &[String] {
         &self.notes
+    }
+
+    fn sentence_end(&self) -> Option<i64> {
+        self.tokenizer.eos_id().map(i64::from)
     }
 
     fn names(&self) -> usize {

@@ -1,4 +1,4 @@
-//! The keys of `[model]`, and those that sentences with latent variables have of `[data]`, `[objective]` and `[eval]`.
+//! The keys of `[model]`, and those that models with latent variables have of `[data]`, `[objective]` and `[eval]`.
 
 use schemars::JsonSchema;
 use segue_configs::model::{rate, size, vocabulary};
@@ -7,7 +7,8 @@ use segue_configs::{Idle, OwnSection};
 use serde::{Deserialize, Serialize};
 
 use crate::estimator::Estimator;
-use crate::network::{Dropout, LatentSizes, Sizes};
+use crate::latents::largest_log_variance;
+use crate::network::{Dropout, LatentSizes, NetworkKind, Sizes};
 use crate::objective::{Counts, Objective};
 
 /// More samples than any sentence has.
@@ -16,6 +17,15 @@ const MOST_SAMPLES: i64 = 1 << 16;
 const MOST_LATENTS: usize = 1 << 16;
 /// More tokens than any sentence has.
 const MOST_TOKENS: usize = 1 << 20;
+/// More symbols than anybody draws.
+const MOST_SYMBOLS: usize = 1 << 24;
+/// More steps than any run has.
+const MOST_STEPS: u64 = 1 << 40;
+
+/// Places of the networks in [`Learner::networks`].
+pub const DECODER: usize = 0;
+/// See [`DECODER`].
+pub const ENCODER: usize = 1;
 
 /// What latent variables are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
@@ -26,12 +36,17 @@ pub enum LatentKind {
     Gaussian,
     /// Of several values each, all as likely before a sentence is seen.
     Categorical,
+    /// Vectors of a codebook, the nearest ones to what the encoder tells: VQ-VAE (van den Oord et al. 2017), a baseline.
+    Codebook,
 }
 
-/// `model_type = "latent"`: a language model of sentences with latent variables, which an LSTM reads from a sentence and another one writes it from (Melis 2023, §5.7.2).
+/// `model_type = "latent"`: a language model of sentences with latent variables, which one network reads from a sentence and another one writes it from (Melis 2023,
+/// chapter 5).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LatentConfig {
+    /// What networks are made of.
+    pub network: NetworkKind,
     /// Entries of the vocabulary; 0 until the corpus is known.
     #[schemars(transform = vocabulary())]
     pub vocab_size: usize,
@@ -41,7 +56,7 @@ pub struct LatentConfig {
     /// Width of the vectors of words, of each network its own.
     #[schemars(transform = size())]
     pub d_embed: usize,
-    /// Units of the encoder in each direction.
+    /// Units of the encoder, in each direction or layer.
     #[schemars(transform = size())]
     pub d_encoder: usize,
     /// Units of the decoder.
@@ -52,12 +67,18 @@ pub struct LatentConfig {
     /// Latent variables of a sentence.
     #[schemars(transform = Range::at_least(1).at_most(MOST_LATENTS))]
     pub latent_count: usize,
-    /// Values of each categorical one.
+    /// Values of each categorical one, and vectors of each codebook.
     #[schemars(transform = Range::at_least(2).at_most(MOST_LATENTS))]
     pub latent_values: usize,
     /// Width of the vectors that stand for these, whose sum the decoder reads.
     #[schemars(transform = size())]
     pub d_latent: usize,
+    /// Nats that each normal latent is from its prior at least, as its variance is bounded (δ-VAE, Razavi et al. 2019); 0 for no bound.
+    #[schemars(transform = Range::at_least(0.0).at_most(100))]
+    pub committed_rate: f64,
+    /// Fraction of a codebook's recent uses that is left after a step.
+    #[schemars(transform = Range::above(0.0).below(1.0))]
+    pub codebook_decay: f64,
     /// Dropout of the decoder's input, with a new mask at each position.
     #[schemars(transform = rate())]
     pub dropout_input: f64,
@@ -75,6 +96,7 @@ impl Default for LatentConfig {
     /// The normal latents of the thesis, without dropout.
     fn default() -> Self {
         Self {
+            network: NetworkKind::Recurrent,
             vocab_size: 0,
             eos_token_id: 0,
             d_embed: 128,
@@ -84,6 +106,8 @@ impl Default for LatentConfig {
             latent_count: 40,
             latent_values: 10,
             d_latent: 128,
+            committed_rate: 0.0,
+            codebook_decay: 0.99,
             dropout_input: 0.0,
             dropout_state: 0.0,
             dropout_output: 0.0,
@@ -95,15 +119,15 @@ impl Default for LatentConfig {
 impl LatentConfig {
     /// Sizes of both networks.
     pub fn sizes(&self) -> Sizes {
-        let count = self.latent_count as i64;
+        let [count, values, width] = [self.latent_count, self.latent_values, self.d_latent].map(|n| n as i64);
+        let bound = (self.committed_rate > 0.0).then(|| largest_log_variance(self.committed_rate));
         let latents = match self.latents {
-            LatentKind::Gaussian => LatentSizes::Gaussian { count },
-            LatentKind::Categorical => {
-                let (values, width) = (self.latent_values as i64, self.d_latent as i64);
-                LatentSizes::Categorical { count, values, width }
-            }
+            LatentKind::Gaussian => LatentSizes::Gaussian { count, largest_log_variance: bound },
+            LatentKind::Categorical => LatentSizes::Categorical { count, values, width },
+            LatentKind::Codebook => LatentSizes::Codebook { count, values, width },
         };
         Sizes {
+            network: self.network,
             words: self.vocab_size as i64,
             embed: self.d_embed as i64,
             encoder: self.d_encoder as i64,
@@ -123,20 +147,23 @@ impl LatentConfig {
     }
 }
 
-/// `[data]`: the sentences.
+/// `[data]`: the sentences, or symbols in their place.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DataConfig {
-    /// Corpus of sentences, as `segue data build --preset sentences` writes it. Required.
+    /// Corpus of sentences, as `segue data build --preset sentences` writes it. Required, but for symbols.
     pub corpus: String,
     /// Tokens of a sentence that are read, its end among them; 0 for all. The thesis cuts at 35, in validation too.
     #[schemars(transform = Range::at_least(0).at_most(MOST_TOKENS))]
     pub max_length: usize,
+    /// Symbols, all of them as frequent, that are trained and evaluated on in the place of sentences (Melis 2023, §5.7.1); 0 for none.
+    #[schemars(transform = Range::at_least(0).at_most(MOST_SYMBOLS))]
+    pub symbols: usize,
 }
 
 impl Default for DataConfig {
     fn default() -> Self {
-        Self { corpus: String::new(), max_length: 35 }
+        Self { corpus: String::new(), max_length: 35, symbols: 0 }
     }
 }
 
@@ -197,6 +224,21 @@ pub struct ObjectiveConfig {
     pub information_samples: i64,
     /// The divergence from the prior is computed and not sampled, of one sample: the evidence lower bound in its closed form.
     pub analytic: bool,
+    /// Nats of each latent's divergence that are not lowered, of the closed form (free bits, Kingma et al. 2016).
+    #[schemars(transform = Range::at_least(0.0).at_most(100))]
+    pub free_bits: f64,
+    /// Steps over which the weight of the divergence from the prior rises from 0 to 1, of one sample (Bowman et al. 2016); 0 for none.
+    #[schemars(transform = Range::at_least(0).at_most(MOST_STEPS))]
+    pub warm_up: u64,
+    /// Steps of the encoder alone before each step of the decoder alone (aggressive training, He et al. 2019); 0 trains both in every step.
+    #[schemars(transform = Range::at_least(0).at_most(MOST_STEPS))]
+    pub encoder_steps: u64,
+    /// Last step that `encoder_steps` are for: both are trained in those after it; 0 for all.
+    #[schemars(transform = Range::at_least(0).at_most(MOST_STEPS))]
+    pub encoder_steps_until: u64,
+    /// Weight of the squared distance between what the encoder tells and the nearest vectors of a codebook.
+    #[schemars(transform = Range::at_least(0.0).at_most(1000))]
+    pub commitment: f64,
 }
 
 impl Default for ObjectiveConfig {
@@ -209,6 +251,11 @@ impl Default for ObjectiveConfig {
             samples: 16,
             information_samples: 0,
             analytic: false,
+            free_bits: 0.0,
+            warm_up: 0,
+            encoder_steps: 0,
+            encoder_steps_until: 0,
+            commitment: 0.25,
         }
     }
 }
@@ -234,6 +281,24 @@ impl ObjectiveConfig {
         }
     }
 
+    /// What the divergence from the prior counts in step `step`.
+    pub fn weight_of_divergence(&self, step: u64) -> f64 {
+        match self.warm_up {
+            0 => 1.0,
+            steps => (step as f64 / steps as f64).min(1.0),
+        }
+    }
+
+    /// Networks that step `step` trains.
+    pub fn networks(&self, step: u64) -> Vec<usize> {
+        let until = if self.encoder_steps_until == 0 { u64::MAX } else { self.encoder_steps_until };
+        match self.encoder_steps {
+            alone if alone == 0 || step > until => vec![DECODER, ENCODER],
+            alone if step.is_multiple_of(alone + 1) => vec![DECODER],
+            _ => vec![ENCODER],
+        }
+    }
+
     /// How gradients by the encoder's parameters are estimated.
     pub fn estimator(&self) -> Estimator {
         match self.estimator {
@@ -254,10 +319,13 @@ impl OwnSection for ObjectiveConfig {
         let has_information = matches!(self.kind, ObjectiveKind::Kl | ObjectiveKind::Renyi);
         let has_order = matches!(self.kind, ObjectiveKind::Renyi | ObjectiveKind::Power);
         let why = "needs objective.kind of kl or renyi";
+        let until = "encoder_steps_until";
+        let steps = "needs objective.encoder_steps above 0";
         [
             of(!has_information, "information", why),
             of(!has_information, "information_samples", why),
             of(!has_order, "order", "needs objective.kind of renyi or power"),
+            Idle::all(self.encoder_steps == 0, Self::NAME, &[until], &["objective.encoder_steps"], steps),
         ]
         .concat()
     }

@@ -31,9 +31,9 @@ impl Gaussian {
         over_latents(&((z.square() + (2.0 * PI).ln()) * -0.5))
     }
 
-    /// KL(q(z | x) ‖ p(z)), `[examples]`.
+    /// KL(q(z | x) ‖ p(z)) of each variable, `[examples, latents]`.
     pub fn kl(&self) -> Tensor {
-        over_latents(&((self.mean.square() + self.log_variance.exp() - &self.log_variance - 1.0) * 0.5))
+        (self.mean.square() + self.log_variance.exp() - &self.log_variance - 1.0) * 0.5
     }
 
     /// The same distributions, with their parameters as constants.
@@ -73,12 +73,23 @@ impl Categorical {
         -(latents as f64) * (values as f64).ln()
     }
 
-    /// KL(q(z | x) ‖ p(z)), `[examples]`.
+    /// KL(q(z | x) ‖ p(z)) of each variable, `[examples, latents]`.
     pub fn kl(&self) -> Tensor {
         let log = self.logits.log_softmax(-1, None::<Kind>);
-        let entropies = (log.exp() * &log).sum_dim_intlist(-1, false, None::<Kind>);
-        over_latents(&entropies) - self.log_prior()
+        (log.exp() * &log).sum_dim_intlist(-1, false, None::<Kind>) + (self.logits.size()[2] as f64).ln()
     }
+}
+
+/// ln σ² up to which a normal variable of any mean is `rate` nats from the prior: ½ (σ² − 1 − ln σ²) = `rate`, σ² ≤ 1 (δ-VAE, Razavi et al. 2019).
+pub fn largest_log_variance(rate: f64) -> f64 {
+    // The left side falls up to σ = 1.
+    let (mut below, mut above) = (-2.0 * rate - 2.0, 0.0);
+    for _ in 0..60 {
+        let middle: f64 = 0.5 * (below + above);
+        let excess = 0.5 * (middle.exp() - 1.0 - middle) > rate;
+        *(if excess { &mut below } else { &mut above }) = middle;
+    }
+    below
 }
 
 fn over_latents(values: &Tensor) -> Tensor {

@@ -1,21 +1,24 @@
 //! What a step trains: encoder and decoder, each for an objective of its own whose gradients are those of one.
 
 use segue_configs::TrainConfig;
-use segue_engine::{Learner, Loss, Turn};
+use segue_engine::{Learner, Look, Loss, Tally, Turn};
 use segue_kernels::noise::Noise;
 use segue_kernels::{ParameterSpec, Parameters};
 use tch::{Kind, Tensor};
 
+use crate::codebook::Codebook;
 use crate::estimator::Estimator;
-use crate::keys::{LatentConfig, ObjectiveConfig};
+use crate::keys::{DECODER, LatentConfig, ObjectiveConfig};
 use crate::latents::Gaussian;
-use crate::network::{Decoder, Encoder, Masks, Posterior, Sentences};
+use crate::network::{Decoder, Encoder, LatentSizes, Masks, Posterior, Sentences};
 use crate::scores::Scores;
 
-/// Both networks over their parameters.
+/// Both networks over their parameters, and the codebook where latents are of one.
 pub struct Model {
     /// What it is.
     pub config: LatentConfig,
+    /// Vectors that latents may be.
+    codebook: Option<Codebook>,
     decoder: Parameters,
     encoder: Parameters,
 }
@@ -33,14 +36,20 @@ struct Drawn {
 impl Model {
     /// With fresh weights.
     pub fn new(train: &TrainConfig, config: &LatentConfig) -> Self {
-        let [(_, decoder), (_, encoder)] = Self::specs(config)
-            .map(|(name, specs)| (name, Parameters::initialise(specs, train.seed, Kind::Float)));
-        Self { config: config.clone(), decoder, encoder }
+        let [decoder, encoder] =
+            Self::specs(config).map(|(_, specs)| Parameters::initialise(specs, train.seed, Kind::Float));
+        Self::over(config, decoder, encoder, train.seed)
     }
 
-    /// Over these parameters.
-    pub fn over(config: &LatentConfig, decoder: Parameters, encoder: Parameters) -> Self {
-        Self { config: config.clone(), decoder, encoder }
+    /// Over these parameters, with a fresh codebook of that seed where there is one.
+    pub fn over(config: &LatentConfig, decoder: Parameters, encoder: Parameters, seed: u64) -> Self {
+        let codebook = match config.sizes().latents {
+            LatentSizes::Codebook { count, values, width } => {
+                Some(Codebook::new([count, values, width], config.codebook_decay, seed))
+            }
+            LatentSizes::Gaussian { .. } | LatentSizes::Categorical { .. } => None,
+        };
+        Self { config: config.clone(), codebook, decoder, encoder }
     }
 
     /// The parameters of each network, without making them.
@@ -66,7 +75,7 @@ impl Model {
         Decoder::new(&self.config.sizes(), &parameters)
     }
 
-    /// Scores of samples of `posterior` without dropout and without a graph.
+    /// Scores of samples of `posterior`, of latents that are drawn, without dropout and without a graph.
     pub fn scores(
         &self,
         sentences: &Sentences,
@@ -80,6 +89,75 @@ impl Model {
             Scores { likelihood, ratio: drawn.ratio }
         })
     }
+
+    /// Its tables by name: see [`Learner::tables`].
+    pub fn tables(&self) -> Vec<(String, Tensor)> {
+        let tables = self.codebook.iter().flat_map(Codebook::tables);
+        tables.map(|(name, table)| (name.to_string(), table)).collect()
+    }
+
+    /// What the decoder reads of latents that are drawn before any sentence is seen, one each: `[texts, 1, latents]`, or of vectors of a codebook their sum.
+    pub fn prior(&self, texts: i64, noise: &Noise) -> Tensor {
+        let of_values = |count: i64, values: i64| {
+            (noise.uniform(&[texts, count]) * values as f64).to_kind(Kind::Int64).clamp_max(values - 1)
+        };
+        match self.config.sizes().latents {
+            LatentSizes::Gaussian { count, .. } => noise.normal(&[texts, 1, count]),
+            LatentSizes::Categorical { count, values, .. } => of_values(count, values).unsqueeze(1),
+            LatentSizes::Codebook { count, values, .. } => {
+                summed(&self.codebook().vectors(&of_values(count, values)))
+            }
+        }
+    }
+
+    /// What the decoder reads on the way from the first of two sentences to the second, as [`Self::prior`] has it, in `steps` steps: of normal latents what lies between
+    /// their means; of others the likeliest values of one sentence, of which one after the other is changed to that of the other.
+    pub fn between(&self, two: &Sentences, steps: usize) -> Tensor {
+        let part = |step: usize| step as f64 / (steps.max(2) - 1) as f64;
+        let mixed = |values: &Tensor| {
+            let count = values.size()[1] as f64;
+            let row = |step: usize| {
+                let changed = Tensor::arange(count as i64, (Kind::Int64, values.device()));
+                let changed = changed.lt((part(step) * count).round() as i64);
+                values.get(1).where_self(&changed, &values.get(0))
+            };
+            Tensor::stack(&(0..steps).map(row).collect::<Vec<_>>(), 0)
+        };
+        tch::no_grad(|| match self.encoder().posterior(two) {
+            Posterior::Gaussian(q) => {
+                let [from, to] = [q.mean.get(0), q.mean.get(1)];
+                let row = |step: usize| &from * (1.0 - part(step)) + &to * part(step);
+                Tensor::stack(&(0..steps).map(row).collect::<Vec<_>>(), 0).unsqueeze(1)
+            }
+            Posterior::Categorical(q) => mixed(&q.logits.argmax(-1, false)).unsqueeze(1),
+            Posterior::Codebook(states) => {
+                let codebook = self.codebook();
+                summed(&codebook.vectors(&mixed(&codebook.nearest(&states))))
+            }
+        })
+    }
+
+    /// The codebook of a model whose latents are vectors of one.
+    pub fn codebook(&self) -> &Codebook {
+        let Some(codebook) = &self.codebook else { unreachable!("asked of a model with a codebook alone") };
+        codebook
+    }
+
+    /// What the decoder reads of `samples` draws from `posterior` each: `[sentences, samples, latents]`, or of vectors of a codebook, which are not drawn, their sum.
+    pub fn draws(&self, posterior: &Posterior, samples: i64, noise: &Noise) -> Tensor {
+        tch::no_grad(|| match (posterior, &self.codebook) {
+            (Posterior::Codebook(states), Some(codebook)) => {
+                let vectors = codebook.vectors(&codebook.nearest(states));
+                summed(&vectors).expand([-1, samples, -1], false)
+            }
+            _ => drawn(posterior, samples, noise, None).z,
+        })
+    }
+}
+
+/// What the decoder reads of vectors, `[sentences, latents, width]`: `[sentences, 1, width]`.
+fn summed(vectors: &Tensor) -> Tensor {
+    vectors.sum_dim_intlist(1, true, None::<Kind>)
 }
 
 /// As many samples of each sentence. Those of normal variables are functions of the parameters of `posterior` where `estimator` needs them to be.
@@ -103,15 +181,37 @@ fn drawn(posterior: &Posterior, samples: i64, noise: &Noise, estimator: Option<E
             let ratio = density.neg() + q.log_prior();
             Drawn { z, density, ratio }
         }
+        Posterior::Codebook(_) => unreachable!("vectors of a codebook are not drawn"),
+    }
+}
+
+/// KL(q(z | x) ‖ p(z)) of each variable, `[sentences, latents]`. Vectors of a codebook are sure, and as likely as any other before a sentence is seen.
+pub fn divergences(posterior: &Posterior, config: &LatentConfig) -> Tensor {
+    match posterior {
+        Posterior::Gaussian(q) => q.kl(),
+        Posterior::Categorical(q) => q.kl(),
+        Posterior::Codebook(states) => {
+            let rate = (config.latent_values as f64).ln();
+            states.select(2, 0).full_like(rate)
+        }
     }
 }
 
 /// KL(q(z | x) ‖ p(z)), `[sentences]`.
-pub fn divergence(posterior: &Posterior) -> Tensor {
-    match posterior {
-        Posterior::Gaussian(q) => q.kl(),
-        Posterior::Categorical(q) => q.kl(),
-    }
+pub fn divergence(posterior: &Posterior, config: &LatentConfig) -> Tensor {
+    divergences(posterior, config).sum_dim_intlist(1, false, None::<Kind>)
+}
+
+/// What is lowered in a micro-step, `[sentences]` each.
+struct Losses {
+    /// By the decoder.
+    decoder: Tensor,
+    /// By the encoder.
+    encoder: Tensor,
+    /// The bound −S that is reported.
+    reported: Tensor,
+    /// What the codebook learns from: see [`Codebook::uses`].
+    uses: Vec<Tensor>,
 }
 
 /// A model in training.
@@ -127,28 +227,89 @@ impl Training {
         Self { model, objective: objective.clone() }
     }
 
-    /// What the decoder and the encoder lower, and the bound −S that is reported: `[sentences]` each.
-    fn losses(&self, sentences: &Sentences, noise: &Noise) -> [Tensor; 3] {
+    /// Those of step `step`.
+    fn losses(&self, step: u64, sentences: &Sentences, noise: &Noise) -> Losses {
+        match (self.model.encoder().posterior(sentences), &self.model.codebook) {
+            (Posterior::Codebook(states), Some(codebook)) => {
+                self.losses_of_codebook(codebook, &states, sentences, noise)
+            }
+            (posterior, _) => self.losses_of_samples(step, &posterior, sentences, noise),
+        }
+    }
+
+    fn masks(&self, decoder: &Decoder, sentences: &Sentences, samples: i64, noise: &Noise) -> Masks {
+        decoder.masks(sentences, samples, self.model.config.dropout(), noise)
+    }
+
+    fn losses_of_samples(
+        &self,
+        step: u64,
+        posterior: &Posterior,
+        sentences: &Sentences,
+        noise: &Noise,
+    ) -> Losses {
         let (own, counts) = (&self.objective, self.objective.counts());
         let (objective, estimator) = (own.objective(), own.estimator());
-        let posterior = self.model.encoder().posterior(sentences);
-        let mut drawn = drawn(&posterior, counts.drawn(), noise, Some(estimator));
+        let mut drawn = drawn(posterior, counts.drawn(), noise, Some(estimator));
+        let mut pressing = drawn.ratio.shallow_clone();
         if own.analytic {
-            drawn.ratio = -divergence(&posterior).unsqueeze(1);
+            let each = divergences(posterior, &self.model.config);
+            let sum = |each: &Tensor| -each.sum_dim_intlist(1, true, None::<Kind>);
+            (drawn.ratio, pressing) = (sum(&each), sum(&each.clamp_min(own.free_bits)));
         }
+        let pressing = pressing * own.weight_of_divergence(step);
         let decoder = self.model.decoder();
-        let masks = decoder.masks(sentences, counts.drawn(), self.model.config.dropout(), noise);
+        let masks = self.masks(&decoder, sentences, counts.drawn(), noise);
         // A pass for each network: what the fused loss keeps of one serves one gradient.
         let written = decoder.likelihood(sentences, &drawn.z.detach(), &masks);
         let likelihood = match estimator.needs_paths() {
             true => self.model.frozen_decoder().likelihood(sentences, &drawn.z, &masks),
             false => written.detach(),
         };
-        let scores = Scores { likelihood, ratio: drawn.ratio };
+        let scores = Scores { likelihood, ratio: pressing };
         let surrogate = estimator.surrogate(objective, &scores, &drawn.density, counts);
         let scores = Scores { likelihood: written, ratio: scores.ratio.detach() };
         let value = objective.value(&scores, counts);
-        [-value, -surrogate, -tch::no_grad(|| scores.first(counts.bound).bound(1.0))]
+        let scores = Scores { likelihood: scores.likelihood, ratio: drawn.ratio };
+        let reported = tch::no_grad(|| scores.first(counts.bound).bound(1.0));
+        Losses { decoder: -value, encoder: -surrogate, reported: -reported, uses: Vec::new() }
+    }
+
+    /// The encoder learns by the gradient that the decoder gives the vectors it reads, as if they were what the encoder told, and comes near to them.
+    fn losses_of_codebook(
+        &self,
+        codebook: &Codebook,
+        states: &Tensor,
+        sentences: &Sentences,
+        noise: &Noise,
+    ) -> Losses {
+        let codes = codebook.nearest(states);
+        let vectors = codebook.vectors(&codes);
+        let off = states - &vectors;
+        let decoder = self.model.decoder();
+        let masks = self.masks(&decoder, sentences, 1, noise);
+        let likelihood = |decoder: &Decoder, vectors: &Tensor| {
+            decoder.likelihood(sentences, &summed(vectors), &masks).squeeze_dim(1)
+        };
+        let written = likelihood(&decoder, &vectors);
+        let straight_through = states - off.detach();
+        let by_path = likelihood(&self.model.frozen_decoder(), &straight_through);
+        let commitment = off.square().sum_dim_intlist([1i64, 2].as_slice(), false, None::<Kind>);
+        let rate = self.model.config.latent_count as f64 * (self.model.config.latent_values as f64).ln();
+        Losses {
+            reported: rate - written.detach(),
+            decoder: -written,
+            encoder: commitment * self.objective.commitment - by_path,
+            uses: codebook.uses(states, &codes).into(),
+        }
+    }
+
+    /// What the encoder tells of a batch that the codebook is to begin at.
+    fn states(&self, sentences: &Sentences) -> Tensor {
+        match tch::no_grad(|| self.model.encoder().posterior(sentences)) {
+            Posterior::Codebook(states) => states,
+            _ => unreachable!("asked of a model with a codebook alone"),
+        }
     }
 }
 
@@ -163,139 +324,60 @@ impl Learner for Training {
     }
 
     fn turn(&mut self, step: u64) -> Turn {
-        Turn { networks: vec![0, 1], source: 0, nth: step }
+        Turn { networks: self.objective.networks(step), source: 0, nth: step }
+    }
+
+    /// A codebook is spread as what the encoder tells of the first batch.
+    fn preparation(&self, round: u64) -> Option<Look> {
+        (round == 0 && self.model.codebook.is_some()).then_some(Look { source: 0, nth: 1 })
+    }
+
+    fn look(&self, _: u64, batch: &Vec<Sentences>, micro_step: usize, _: &Noise) -> Tally {
+        let states = self.states(&batch[micro_step]);
+        Tally { weight: states.size()[0] as f64, statistics: Codebook::moments(&states) }
+    }
+
+    fn prepare(&mut self, _: u64, statistics: &[f64], weight: f64) {
+        if let Some(codebook) = &mut self.model.codebook {
+            codebook.begin(statistics, weight);
+        }
     }
 
     fn start(&self, _: i64) {}
 
     /// Sums over sentences.
-    fn loss(&self, _: &Turn, batch: &Vec<Sentences>, micro_step: usize, (): &(), noise: &Noise) -> Loss<()> {
+    fn loss(
+        &self,
+        turn: &Turn,
+        batch: &Vec<Sentences>,
+        micro_step: usize,
+        (): &(),
+        noise: &Noise,
+    ) -> Loss<()> {
         let sentences = &batch[micro_step];
-        let [decoder, encoder, reported] =
-            self.losses(sentences, noise).map(|losses| losses.sum(None::<Kind>));
-        let weight = sentences.ids.size()[0] as f64;
-        Loss { objectives: vec![decoder, encoder], reported, weight, carry: (), statistics: Vec::new() }
+        let losses = self.losses(turn.nth, sentences, noise);
+        let sum = |losses: &Tensor| losses.sum(None::<Kind>);
+        let objective =
+            |network: &usize| sum(if *network == DECODER { &losses.decoder } else { &losses.encoder });
+        Loss {
+            objectives: turn.networks.iter().map(objective).collect(),
+            reported: sum(&losses.reported),
+            weight: sentences.ids.size()[0] as f64,
+            carry: (),
+            statistics: losses.uses,
+        }
+    }
+
+    fn tables(&self) -> Vec<(String, Tensor)> {
+        self.model.tables()
+    }
+
+    fn updated(&mut self, _: &Turn, statistics: &[f64], _: f64) {
+        if let Some(codebook) = &mut self.model.codebook {
+            codebook.follow(statistics);
+        }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::keys::{EstimatorKind, LatentKind, ObjectiveKind};
-
-    fn config(latents: LatentKind) -> LatentConfig {
-        LatentConfig {
-            vocab_size: 9,
-            d_embed: 5,
-            d_encoder: 6,
-            d_model: 7,
-            latents,
-            latent_count: 2,
-            latent_values: 3,
-            d_latent: 4,
-            ..Default::default()
-        }
-    }
-
-    fn sentences() -> Sentences {
-        let ids = Tensor::from_slice(&[4i64, 8, 2, 0, 7, 1, 0, 0, 3, 0, 0, 0]).view([3, 4]);
-        Sentences { ids, lengths: Tensor::from_slice(&[4i64, 3, 2]), end: 0 }
-    }
-
-    fn training(latents: LatentKind, objective: ObjectiveConfig) -> Training {
-        Training::new(
-            Model::new(&TrainConfig { seed: 4, ..Default::default() }, &config(latents)),
-            &objective,
-        )
-    }
-
-    /// The gradient of the sum of one of the losses by the parameters of a network.
-    fn gradient(training: &Training, loss: usize, network: usize, noise: u64) -> Vec<Tensor> {
-        let losses = training.losses(&sentences(), &Noise::new(noise));
-        let (_, parameters) = training.networks().swap_remove(network);
-        let leaves: Vec<&Tensor> = parameters.tensors().iter().collect();
-        Tensor::run_backward(&[losses[loss].sum(None::<Kind>)], &leaves, false, false)
-    }
-
-    fn gap(one: &[Tensor], other: &[Tensor]) -> f64 {
-        one.iter().zip(other).map(|(a, b)| (a - b).abs().max().double_value(&[])).fold(0.0, f64::max)
-    }
-
-    /// Each kind of objective, estimator and latents gives finite gradients of both networks.
-    #[test]
-    fn every_estimator_trains_every_objective() {
-        for kind in [ObjectiveKind::Bound, ObjectiveKind::Kl, ObjectiveKind::Renyi, ObjectiveKind::Power] {
-            for (latents, estimator) in [
-                (LatentKind::Gaussian, EstimatorKind::Reparametrized),
-                (LatentKind::Gaussian, EstimatorKind::DoublyReparametrized),
-                (LatentKind::Gaussian, EstimatorKind::Reinforce),
-                (LatentKind::Categorical, EstimatorKind::Reinforce),
-                (LatentKind::Categorical, EstimatorKind::Vimco),
-            ] {
-                let objective = ObjectiveConfig { kind, estimator, samples: 3, ..Default::default() };
-                let training = training(latents, objective);
-                for network in [0, 1] {
-                    let found = gradient(&training, network, network, 5);
-                    assert!(found.iter().all(|g| g.isfinite().all().int64_value(&[]) == 1));
-                    assert!(
-                        found.iter().any(|g| g.abs().max().double_value(&[]) > 1e-6),
-                        "{kind:?} {estimator:?}"
-                    );
-                }
-            }
-        }
-    }
-
-    /// The decoder learns by the objective itself, whatever the estimator of the encoder's gradient is.
-    #[test]
-    fn the_decoders_gradient_is_no_matter_of_the_estimator() {
-        let of = |estimator| {
-            let objective =
-                ObjectiveConfig { kind: ObjectiveKind::Renyi, estimator, samples: 4, ..Default::default() };
-            gradient(&training(LatentKind::Gaussian, objective), 0, 0, 9)
-        };
-        let expected = of(EstimatorKind::Reparametrized);
-        for estimator in [EstimatorKind::DoublyReparametrized, EstimatorKind::Reinforce, EstimatorKind::Vimco]
-        {
-            assert!(gap(&expected, &of(estimator)) < 1e-6, "{estimator:?}");
-        }
-    }
-
-    /// Row V4: of one sample with the divergence in its closed form, objectives are those of the evidence lower bound.
-    #[test]
-    fn the_closed_form_is_that_of_a_variational_autoencoder() {
-        let objective = ObjectiveConfig {
-            kind: ObjectiveKind::Kl,
-            information: 0.25,
-            estimator: EstimatorKind::Reparametrized,
-            samples: 1,
-            analytic: true,
-            ..Default::default()
-        };
-        let training = training(LatentKind::Gaussian, objective);
-        let [value, surrogate, bound] = training.losses(&sentences(), &Noise::new(3));
-        let kl = divergence(&training.model.encoder().posterior(&sentences()));
-        // β-VAE with β = 1 − λ, above its bound by λ KL.
-        let expected = &bound - &kl * 0.25;
-        assert!((&value - &expected).abs().max().double_value(&[]) < 1e-5);
-        assert!((&surrogate - &expected).abs().max().double_value(&[]) < 1e-5);
-    }
-
-    /// A sentence's losses do not depend on the sentences beside it, but for its place in the noise.
-    #[test]
-    fn bounds_are_of_each_sentence_by_itself() {
-        let objective = ObjectiveConfig { samples: 5, ..Default::default() };
-        let training = training(LatentKind::Gaussian, objective);
-        let first = Sentences {
-            ids: sentences().ids.narrow(0, 0, 1),
-            lengths: sentences().lengths.narrow(0, 0, 1),
-            end: 0,
-        };
-        let of = |sentences: &Sentences| {
-            training.losses(sentences, &Noise::new(7)).map(|losses| losses.double_value(&[0]))
-        };
-        for (alone, beside) in of(&first).into_iter().zip(of(&sentences())) {
-            assert!((alone - beside).abs() < 1e-5, "{alone} {beside}");
-        }
-    }
-}
+mod tests;

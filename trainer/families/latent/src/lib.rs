@@ -4,6 +4,7 @@
 //! [`Scores`] are what samples say of examples, of which an [`Objective`] is made; an [`Estimator`] gives its gradient by the parameters of q. A [`Running`] estimate
 //! evaluates with many samples. Everything is per example: a batch is no part of any bound.
 
+mod codebook;
 mod config;
 mod data;
 mod estimator;
@@ -17,6 +18,7 @@ mod running;
 mod scores;
 #[cfg(test)]
 mod tests;
+mod trained;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -34,7 +36,8 @@ use segue_sentences::SentenceTexts;
 use segue_tokenizer::Tokenizer;
 use serde_json::{Value, json};
 
-pub use data::{SentenceReader, sentences};
+pub use codebook::Codebook;
+pub use data::{Examples, SentenceReader, sentences};
 pub use estimator::Estimator;
 pub use evaluate::{Found, estimate};
 pub use keys::{
@@ -42,70 +45,93 @@ pub use keys::{
 };
 pub use latents::{Categorical, Gaussian};
 pub use learner::{Model, Training, divergence};
-pub use network::{Decoder, Dropout, Encoder, LatentSizes, Posterior, Sentences, Sizes};
+pub use network::{Decoder, Dropout, Encoder, LatentSizes, NetworkKind, Posterior, Sentences, Sizes};
 pub use objective::{Counts, Factors, Objective, Term};
 pub use running::Running;
 pub use scores::{Scores, log_mean_exp};
 
 /// The family's line in the list.
-pub static FAMILY: Entry =
-    Entry { section: ModelType::of::<LatentConfig>, open, fit, work, capabilities: &[] };
+pub static FAMILY: Entry = Entry {
+    section: ModelType::of::<LatentConfig>,
+    open,
+    fit,
+    work,
+    capabilities: &[&trained::EVALUATIONS, &trained::WRITES],
+};
 
-/// The sentences of a corpus.
+/// What a run is trained and evaluated on.
 struct Opened {
-    corpus: Corpus,
-    tokenizer: Arc<Tokenizer>,
-    train: Arc<SentenceTexts>,
-    valid: Option<Arc<SentenceTexts>>,
+    /// The corpus and its tokenizer, where there are sentences.
+    corpus: Option<(Corpus, Arc<Tokenizer>)>,
+    train: Arc<Examples>,
+    valid: Option<Arc<Examples>>,
 }
 
 fn open(config: &mut Config) -> Result<Box<dyn Job>, TrainError> {
     let data = config.own.get::<DataConfig>().into_owned();
+    if data.symbols > 0 {
+        fit_vocabulary(config, data.symbols, "symbols", 0)?;
+        let train = Arc::new(Examples::Symbols(data.symbols as u32));
+        return Ok(Box::new(Opened { corpus: None, valid: Some(train.clone()), train }));
+    }
     if data.corpus.is_empty() {
         let why = "data.corpus is not set\nhint: add data.corpus=FOLDER, which `segue data build --preset sentences` makes";
         return Err(TrainError::Layout(why.into()));
     }
     let corpus = Corpus::open(Path::new(&data.corpus))?;
-    let texts = |split| SentenceTexts::open(&corpus, split, data.max_length).map(Arc::new);
+    let examples = |split| {
+        let texts = SentenceTexts::open(&corpus, split, data.max_length)?;
+        Ok::<_, TrainError>(Arc::new(Examples::Sentences(texts)))
+    };
     let has_valid = corpus.info().splits.contains_key(&Split::Valid);
-    let (train, valid) = (texts(Split::Train)?, has_valid.then(|| texts(Split::Valid)).transpose()?);
+    let (train, valid) = (examples(Split::Train)?, has_valid.then(|| examples(Split::Valid)).transpose()?);
     let tokenizer = Arc::new(corpus.tokenizer()?);
-    fit_vocabulary(config, &tokenizer)?;
-    Ok(Box::new(Opened { corpus, tokenizer, train, valid }))
-}
-
-fn fit(config: &mut Config) -> Result<(), TrainError> {
-    let is_known = own::<LatentConfig>(&config.model).vocab_size > 0;
-    let has_data = !config.own.get::<DataConfig>().corpus.is_empty();
-    fit_to_data(config, (has_data, is_known), "a corpus", open)
-}
-
-/// Takes the vocabulary of the corpus. An error where the recipe names another.
-fn fit_vocabulary(config: &mut Config, tokenizer: &Tokenizer) -> Result<(), TrainError> {
-    let mut fitted = own::<LatentConfig>(&config.model).clone();
-    let found = tokenizer.vocab_size();
-    if fitted.vocab_size > 0 && fitted.vocab_size != found {
-        let given = fitted.vocab_size;
-        let why =
-            format!("model.vocab_size is {given}, and the corpus has {found} tokens\nhint: leave it out");
-        return Err(TrainError::Layout(why));
-    }
     let Some(end) = tokenizer.eos_id() else {
         let why = "the tokenizer of the corpus has no token that ends a sentence\nhint: build it with `segue data build --preset sentences`";
         return Err(TrainError::Layout(why.into()));
     };
+    fit_vocabulary(config, tokenizer.vocab_size(), "tokens", end)?;
+    Ok(Box::new(Opened { corpus: Some((corpus, tokenizer)), train, valid }))
+}
+
+fn fit(config: &mut Config) -> Result<(), TrainError> {
+    let is_known = own::<LatentConfig>(&config.model).vocab_size > 0;
+    let data = config.own.get::<DataConfig>();
+    let has_data = !data.corpus.is_empty() || data.symbols > 0;
+    drop(data);
+    fit_to_data(config, (has_data, is_known), "a corpus", open)
+}
+
+/// Takes the vocabulary of the data, of `found` tokens or symbols. An error where the recipe names another.
+fn fit_vocabulary(config: &mut Config, found: usize, what: &str, end: u32) -> Result<(), TrainError> {
+    let mut fitted = own::<LatentConfig>(&config.model).clone();
+    if fitted.vocab_size > 0 && fitted.vocab_size != found {
+        let given = fitted.vocab_size;
+        let why = format!("model.vocab_size is {given}, and the data has {found} {what}\nhint: leave it out");
+        return Err(TrainError::Layout(why));
+    }
     (fitted.vocab_size, fitted.eos_token_id) = (found, end as usize);
     config.model = fitted.into();
     Ok(())
 }
 
+impl Opened {
+    /// Hash of the data, or its description.
+    fn fingerprint(&self) -> String {
+        match &self.corpus {
+            Some((corpus, _)) => corpus.fingerprint().into(),
+            None => format!("symbols-{}", self.train.count()),
+        }
+    }
+}
+
 impl Job for Opened {
     fn data(&self) -> String {
-        self.corpus.fingerprint().into()
+        self.fingerprint()
     }
 
     fn check_data(&self) -> Result<(), TrainError> {
-        Ok(self.corpus.check_headers()?)
+        self.corpus.iter().try_for_each(|(corpus, _)| Ok(corpus.check_headers()?))
     }
 
     fn check_validation(&self, _: &Config) -> Result<(), TrainError> {
@@ -128,7 +154,7 @@ impl Job for Opened {
     ) -> Result<Outcome, TrainError> {
         let section: &LatentConfig = own(&config.model);
         for (name, texts) in [("training", Some(&self.train)), ("validation", self.valid.as_ref())] {
-            if let Some(cut) = texts.map(|texts| texts.cut()).filter(|cut| *cut > 0) {
+            if let Some(cut) = texts.map(|examples| examples.cut()).filter(|cut| *cut > 0) {
                 let what = format!(
                     "{cut} {name} sentences are longer than data.max_length={} and lose their end\nhint: data.max_length=0 reads whole ones",
                     config.own.get::<DataConfig>().max_length
@@ -147,21 +173,46 @@ impl Job for Opened {
 fn work(config: &Config) -> Result<Work, TrainError> {
     let section: &LatentConfig = own(&config.model);
     let (data, objective) = (config.own.get::<DataConfig>(), config.own.get::<ObjectiveConfig>());
-    let longest = if data.max_length > 0 { data.max_length } else { DataConfig::default().max_length };
+    let longest = match data.max_length {
+        _ if data.symbols > 0 => 1,
+        0 => DataConfig::default().max_length,
+        tokens => tokens,
+    };
     let tokens = (config.train.micro_batch * longest) as f64;
-    let samples = objective.counts().drawn() as f64;
     let sizes = section.sizes();
+    let samples =
+        if section.latents == LatentKind::Codebook { 1.0 } else { objective.counts().drawn() as f64 };
     let lstm = |inputs: i64, units: i64| (4 * units * (inputs + units)) as f64;
-    let encoder = 2.0 * lstm(sizes.embed, sizes.encoder);
-    let decoder =
-        lstm(sizes.embed + sizes.latents.width(), sizes.decoder) + (sizes.words * sizes.decoder) as f64;
-    let forward = tokens * (encoder + samples * decoder) * PER_MULTIPLY_ADD as f64;
+    let written = (sizes.words * sizes.decoder) as f64;
+    let (encoder, decoder) = match section.network {
+        NetworkKind::Recurrent => (
+            2.0 * lstm(sizes.embed, sizes.encoder),
+            lstm(sizes.embed + sizes.latents.width(), sizes.decoder) + written,
+        ),
+        NetworkKind::Feedforward => (
+            ((sizes.embed + sizes.encoder) * sizes.encoder) as f64,
+            ((sizes.latents.width() + sizes.decoder) * sizes.decoder) as f64 + written,
+        ),
+    };
     // Gates, state and output of each unit.
     let activations = tokens * 6.0 * (2.0 * sizes.encoder as f64 + samples * sizes.decoder as f64);
-    let micro_step = MicroStep::of_products(config.train.micro_batch as u64, 1, forward, activations);
-    let turn = TurnWork { steps: 1, networks: vec![0, 1], micro_step };
-    let work = Work::of_turns(Model::specs(section).into(), vec![turn], |_| Role::Other);
-    Ok(work.counted_in("sentences"))
+    let turn = |steps: u64, networks: Vec<usize>| {
+        // The encoder's gradient through samples has a pass of the decoder of its own.
+        let passes =
+            if networks.contains(&keys::ENCODER) && objective.estimator().needs_paths() { 2.0 } else { 1.0 };
+        let forward = tokens * (encoder + passes * samples * decoder) * PER_MULTIPLY_ADD as f64;
+        let micro_step = MicroStep::of_products(config.train.micro_batch as u64, 1, forward, activations);
+        TurnWork { steps, networks, micro_step }
+    };
+    let (decoder, encoder) = (keys::DECODER, keys::ENCODER);
+    let turns = match objective.encoder_steps {
+        steps if steps > 0 && objective.encoder_steps_until == 0 => {
+            vec![turn(steps, vec![encoder]), turn(1, vec![decoder])]
+        }
+        _ => vec![turn(1, vec![decoder, encoder])],
+    };
+    let counted = if data.symbols > 0 { "symbols" } else { "sentences" };
+    Ok(Work::of_turns(Model::specs(section).into(), turns, |_| Role::Other).counted_in(counted))
 }
 
 /// A run.
@@ -178,7 +229,7 @@ impl Family for Run<'_> {
     type Cursor = ();
 
     fn fingerprint(&self) -> String {
-        self.data.corpus.fingerprint().into()
+        self.data.fingerprint()
     }
 
     fn data_key(&self) -> &'static str {
@@ -186,11 +237,12 @@ impl Family for Run<'_> {
     }
 
     fn labels(&self) -> Labels {
+        let counted = if self.data.corpus.is_some() { "sentences" } else { "symbols" };
         Labels {
             doing: "train",
-            step_of: "sentences",
+            step_of: counted,
             per_step: self.config.train.lanes as u64,
-            rate_of: "sentences",
+            rate_of: counted,
             loss_as: LossAs::Loss,
             group: None,
             sources: ("source", Vec::new()),
@@ -199,7 +251,7 @@ impl Family for Run<'_> {
 
     fn reader(&self, place: Place<()>) -> Result<FamilyReader<Self>, TrainError> {
         let reader = SentenceReader {
-            texts: self.data.train.clone(),
+            examples: self.data.train.clone(),
             end: self.section.eos_token_id as i64,
             seed: self.config.train.seed,
             all: self.config.train.lanes,
@@ -219,9 +271,9 @@ impl Family for Run<'_> {
         comm: &dyn Communicator,
         watch: &mut Watch,
     ) -> Result<Option<Measures>, TrainError> {
-        let Some(texts) = &self.data.valid else { return Ok(None) };
-        let found = estimate(&training.model, texts, &self.eval, self.config.train.seed, comm, watch)?;
-        Ok(Some(found.measures(self.eval.samples)))
+        let Some(examples) = &self.data.valid else { return Ok(None) };
+        let found = estimate(&training.model, examples, &self.eval, self.config.train.seed, comm, watch)?;
+        Ok(Some(found.measures()))
     }
 
     fn keeps_best(&self) -> Option<KeepBest> {
@@ -235,6 +287,6 @@ impl Family for Run<'_> {
     }
 
     fn tokenizer(&self) -> Option<&Arc<Tokenizer>> {
-        Some(&self.data.tokenizer)
+        self.data.corpus.as_ref().map(|(_, tokenizer)| tokenizer)
     }
 }

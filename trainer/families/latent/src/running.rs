@@ -3,7 +3,7 @@
 use crate::scores::Scores;
 use tch::{Kind, Tensor};
 
-/// S and U of each example over all samples that were added, in double precision: what evaluates a model with hundreds of samples holds the scores of a few.
+/// S, U and the evidence lower bound of each example over all samples that were added, in double precision: what evaluates a model with hundreds of samples holds the scores of a few.
 #[derive(Debug)]
 pub struct Running {
     samples: i64,
@@ -13,6 +13,8 @@ pub struct Running {
     sum: Tensor,
     /// Σ exp(a + r − largest) a.
     of_likelihood: Tensor,
+    /// Σ (a + r).
+    plain: Tensor,
 }
 
 impl Running {
@@ -21,10 +23,11 @@ impl Running {
         let likelihood = scores.likelihood.to_kind(Kind::Double);
         let weighted = &likelihood + scores.ratio.to_kind(Kind::Double);
         let largest = weighted.amax([1], true);
-        let weights = (weighted - &largest).exp();
+        let weights = (&weighted - &largest).exp();
         let over_samples = |each: &Tensor| each.sum_dim_intlist(1, false, Kind::Double);
         Self {
             samples: scores.samples(),
+            plain: over_samples(&weighted),
             sum: over_samples(&weights),
             of_likelihood: over_samples(&(weights * likelihood)),
             largest: largest.squeeze_dim(1),
@@ -39,8 +42,14 @@ impl Running {
             samples: self.samples + other.samples,
             sum: self.sum * &own + other.sum * &its,
             of_likelihood: self.of_likelihood * own + other.of_likelihood * its,
+            plain: self.plain + other.plain,
             largest,
         }
+    }
+
+    /// The evidence lower bound, by its samples: `[examples]`.
+    pub fn evidence(&self) -> Tensor {
+        &self.plain / self.samples as f64
     }
 
     /// S: the estimate of ln p(x), `[examples]`.

@@ -103,7 +103,7 @@ impl Writer for StringWriter {
         Box::new(Words::new(move |token| (token != end).then(|| token.to_string())))
     }
 
-    fn decoder(&self, texts: usize) -> Box<dyn Decoder + '_> {
+    fn decoder(&self, texts: usize, _: u64) -> Box<dyn Decoder + '_> {
         Box::new(self.copier.copying(texts as i64))
     }
 

@@ -1,10 +1,11 @@
 use super::*;
 
-const GAUSSIAN: LatentSizes = LatentSizes::Gaussian { count: 3 };
+const GAUSSIAN: LatentSizes = LatentSizes::Gaussian { count: 3, largest_log_variance: None };
 const CATEGORICAL: LatentSizes = LatentSizes::Categorical { count: 2, values: 4, width: 5 };
+const CODEBOOK: LatentSizes = LatentSizes::Codebook { count: 2, values: 4, width: 5 };
 
 fn sizes(latents: LatentSizes) -> Sizes {
-    Sizes { words: 11, embed: 6, encoder: 7, decoder: 8, latents }
+    Sizes { network: NetworkKind::Recurrent, words: 11, embed: 6, encoder: 7, decoder: 8, latents }
 }
 
 fn networks(latents: LatentSizes) -> (Encoder, Decoder) {
@@ -26,11 +27,12 @@ fn sentences(positions: usize, filling: i64) -> Sentences {
 /// As many draws of latents for two sentences.
 fn draws(latents: LatentSizes, samples: i64) -> Tensor {
     match latents {
-        LatentSizes::Gaussian { count } => Noise::new(8).normal(&[2, samples, count]),
+        LatentSizes::Gaussian { count, .. } => Noise::new(8).normal(&[2, samples, count]),
         LatentSizes::Categorical { count, values, .. } => {
             let uniform = Noise::new(8).uniform(&[2, samples, count]);
             (uniform * values as f64).to_kind(Kind::Int64)
         }
+        LatentSizes::Codebook { width, .. } => Noise::new(8).normal(&[2, samples, width]),
     }
 }
 
@@ -38,6 +40,7 @@ fn told(posterior: Posterior) -> Tensor {
     match posterior {
         Posterior::Gaussian(q) => Tensor::cat(&[q.mean, q.log_variance], 1),
         Posterior::Categorical(q) => q.logits.flatten(1, 2),
+        Posterior::Codebook(states) => states.flatten(1, 2),
     }
 }
 
@@ -49,7 +52,7 @@ fn gap(one: &Tensor, other: &Tensor) -> f64 {
 /// Rows V12 and V13: what fills sentences up changes neither what is read nor what is written.
 #[test]
 fn what_is_behind_the_end_of_a_sentence_changes_nothing() {
-    for latents in [GAUSSIAN, CATEGORICAL] {
+    for latents in [GAUSSIAN, CATEGORICAL, CODEBOOK] {
         let (encoder, decoder) = networks(latents);
         let z = draws(latents, 3);
         let of = |sentences: &Sentences| {
@@ -74,13 +77,14 @@ fn what_is_behind_the_end_of_a_sentence_changes_nothing() {
 /// Row V13: each token is written from the latents, which are read at every position.
 #[test]
 fn latents_change_every_token() {
-    for latents in [GAUSSIAN, CATEGORICAL] {
+    for latents in [GAUSSIAN, CATEGORICAL, CODEBOOK] {
         let (_, decoder) = networks(latents);
         let losses = |z: &Tensor| decoder.token_losses(&sentences(4, 0), z, &Masks::default());
         let z = draws(latents, 1);
         let other = match latents {
             LatentSizes::Gaussian { .. } => &z + 0.5,
             LatentSizes::Categorical { values, .. } => (&z + 1).remainder(values),
+            LatentSizes::Codebook { .. } => &z + 0.5,
         };
         let changed = (losses(&z) - losses(&other)).abs().squeeze_dim(2).transpose(0, 1);
         let expected = sentences(4, 0).are_there();
@@ -91,7 +95,7 @@ fn latents_change_every_token() {
 /// Row V14: where q has one point, all samples of a sentence have the same score if they share their masks, and others if not.
 #[test]
 fn samples_share_masks_where_they_are_to() {
-    for latents in [GAUSSIAN, CATEGORICAL] {
+    for latents in [GAUSSIAN, CATEGORICAL, CODEBOOK] {
         let (_, decoder) = networks(latents);
         let z = draws(latents, 1).expand([2, 4, -1], false);
         let spread = |dropout: Dropout| {
@@ -120,4 +124,32 @@ fn parameters_are_those_of_the_sizes() {
     let decoder = |width: usize| 11 * 6 + lstm(6 + width, 8) + 11 * 9;
     assert_eq!(count(sizes(GAUSSIAN).decoder_specs()), decoder(3));
     assert_eq!(count(sizes(CATEGORICAL).decoder_specs()), decoder(5) + 8 * 5);
+    assert_eq!(count(sizes(CODEBOOK).encoder_specs()), encoder + 10 * 8);
+    assert_eq!(count(sizes(CODEBOOK).decoder_specs()), decoder(5));
+    let feedforward = |latents| Sizes { network: NetworkKind::Feedforward, ..sizes(latents) };
+    // What reads sums of vectors has a layer less.
+    let layers = |width: usize, second: usize| (width + 1) * 8 + second * 9 * 8 + 11 * 9;
+    assert_eq!(count(feedforward(GAUSSIAN).encoder_specs()), 11 * 6 + 7 * 7 + 8 * 7 + 6 * 8);
+    assert_eq!(count(feedforward(GAUSSIAN).decoder_specs()), layers(3, 1));
+    assert_eq!(count(feedforward(CATEGORICAL).decoder_specs()), layers(5, 0) + 8 * 5);
+}
+
+/// Written token by token, a sentence has the probability that it has as a whole.
+#[test]
+fn steps_have_the_probabilities_of_the_whole() {
+    for latents in [GAUSSIAN, CATEGORICAL, CODEBOOK] {
+        let (_, decoder) = networks(latents);
+        let (z, sentences) = (draws(latents, 1), sentences(4, 0));
+        let read = decoder.read_latents(&z);
+        let (mut last, mut state) = (Tensor::from_slice(&[0i64, 0]), None);
+        let mut found = Vec::new();
+        for position in 0..4 {
+            let (scores, after) = decoder.step(&last, &read, state);
+            (last, state) = (sentences.ids.select(1, position), after);
+            found.push(-scores.gather(1, &last.unsqueeze(1), false));
+        }
+        let expected = decoder.token_losses(&sentences, &z, &Masks::default()).squeeze_dim(2);
+        let found = Tensor::stack(&found, 0).squeeze_dim(2).where_self(&expected.not_equal(0.0), &expected);
+        assert!(gap(&found, &expected) < 1e-5, "{latents:?}");
+    }
 }

@@ -76,11 +76,19 @@ const CATEGORICAL: [&str; 6] = [
     "objective.samples=8",
 ];
 
+const CODEBOOK: [&str; 5] = [
+    "model.latents=codebook",
+    "model.latent_count=2",
+    "model.latent_values=4",
+    "model.d_latent=12",
+    "model.codebook_decay=0.9",
+];
+
 /// Row V22.
 #[test]
 fn a_run_ends_with_the_same_bytes_on_any_ranks_and_stopped_at_every_step() {
     let (_folder, corpus) = corpus();
-    for keys in [&GAUSSIAN[..], &CATEGORICAL] {
+    for keys in [&GAUSSIAN[..], &CATEGORICAL, &CODEBOOK] {
         let alone = assert_same_bytes(6, |folder, ranks, stop| {
             let config = config(&corpus, folder, keys);
             simulated::run(ranks, |comm| train(&config, comm, stop))[0].preempted
@@ -114,6 +122,40 @@ fn information_keeps_latents_from_collapsing() {
     let [information, divergence] = found(1000, &kept);
     assert!(information > 0.75 * 16f64.ln() && information < 16f64.ln() + 0.1, "{information}");
     assert!(divergence < information, "{divergence} and {information}");
+}
+
+/// Symbols that are all as frequent, of which nobody knows anything.
+fn of_symbols(run: &Path, more: &[&str]) -> Config {
+    let own = [
+        "model.network=feedforward",
+        "data.corpus=",
+        "data.symbols=16",
+        "train.lanes=64",
+        "train.micro_batch=64",
+        "optim.clip=0",
+    ];
+    config("", run, &[&own[..], more].concat())
+}
+
+/// Row V11: without a weight of information the bound comes to ln 16 and the latents tell little; a codebook tells much.
+#[test]
+fn symbols_are_learnt() {
+    let found = |keys: &[&str]| {
+        let run = tempfile::tempdir().unwrap();
+        let longer = ["train.steps=600", "eval.every=600", "checkpoint.every=600"];
+        train(&of_symbols(run.path(), &[&longer[..], keys].concat()), &Local, false).evaluation.unwrap()
+    };
+    let number = |of: &serde_json::Value, key: &str| of[key].as_f64().unwrap();
+    let plain = found(&["model.latent_count=4", "objective.samples=4"]);
+    assert!((number(&plain, "nll") - 16f64.ln()).abs() < 0.02, "{plain}");
+    assert!(number(&plain, "evidence_nll") > number(&plain, "nll") - 1e-3, "{plain}");
+    assert_eq!((number(&plain, "sentences"), number(&plain, "tokens")), (16.0, 16.0));
+    let codes =
+        found(&["model.latents=codebook", "model.latent_count=1", "model.latent_values=24", "optim.lr=3e-3"]);
+    assert!((number(&codes, "information") - 24f64.ln()).abs() < 1e-5, "{codes}");
+    // Which symbols share a vector is settled early, and stays: of what all 16 had one for themselves, ln 2 is lost.
+    assert!(number(&codes, "usage") > 4.0 && number(&codes, "usage") <= 16.0 + 1e-6, "{codes}");
+    assert!(number(&codes, "nll") < 24f64.ln() + 16f64.ln() / 2.0, "{codes}");
 }
 
 #[test]
