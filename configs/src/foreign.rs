@@ -16,6 +16,11 @@ pub const NAMES: &[(&str, &str)] = &[
     ("adam_beta2", "optim.beta2"),
     ("adam_epsilon", "optim.eps"),
     ("adam_eps", "optim.eps"),
+    ("hidden_size", "model.d_model"),
+    ("n_embd", "model.d_model"),
+    ("num_hidden_layers", "model.n_layer"),
+    ("num_attention_heads", "model.n_head"),
+    ("hidden_dropout_prob", "model.dropout"),
     ("max_steps", "train.steps"),
     ("max_step", "train.steps"),
     ("max_update", "train.steps"),
@@ -42,6 +47,7 @@ pub const NAMES: &[(&str, &str)] = &[
     ("lr_scheduler", "schedule.kind"),
     ("scheduler", "schedule.kind"),
     ("eval_steps", "eval.every"),
+    ("eval.steps", "eval.every"),
     ("eval_interval", "eval.every"),
     ("val_check_interval", "eval.every"),
     ("validate_interval_updates", "eval.every"),
@@ -102,6 +108,7 @@ pub const NOTES: &[(&str, &str)] = &[
     ),
     ("arch", MODEL),
     ("model_name", MODEL),
+    ("model.name", MODEL),
     ("tensorboard_logdir", "log.tensorboard, on by default, writes into RUN/tensorboard"),
     ("ddp_backend", "ranks always hold replicas and add up gradients; train.collectives says by NCCL or MPI"),
     ("resume_from_checkpoint", RESUMING),
@@ -110,10 +117,14 @@ pub const NOTES: &[(&str, &str)] = &[
     ("restart", RESUMING),
     ("restart_dir", RESUMING),
     ("ckpt_path", RESUMING),
-    (
-        "report_to",
-        "set log.tensorboard and log.sinks (csv, mlflow); a few lines of Python send the numbers to wandb",
-    ),
+    ("report_to", WANDB),
+    ("wandb", WANDB),
+    ("wandb_project", WANDB),
+    ("train_file", CORPUS),
+    ("train_files", CORPUS),
+    ("validation_file", CORPUS),
+    ("num_classes", LABELS),
+    ("num_labels", LABELS),
     ("push_to_hub", "`hf upload USER/NAME RUN/best` does it: Segue opens no connection"),
     ("hub_model_id", "`hf upload USER/NAME RUN/best` does it: Segue opens no connection"),
     ("metric_for_best_model", MEASURE),
@@ -152,6 +163,10 @@ pub const NOTES: &[(&str, &str)] = &[
     ("devices", "each rank has a card of its own: start as many ranks, `segue launch -n N`"),
 ];
 
+const WANDB: &str =
+    "set log.tensorboard and log.sinks (csv, mlflow); a few lines of Python send the numbers to wandb";
+const CORPUS: &str = "`segue data build --train FILE` makes a corpus of text once, which data.corpus names";
+const LABELS: &str = "leave it out: the labels are those of the training file";
 const ACCUMULATION: &str = "it follows from train.lanes / train.micro_batch / ranks: lower train.micro_batch to accumulate over more micro-steps";
 const MEASURE: &str = "fine-tuning chooses by task.metric, pre-training by the validation loss";
 const RESUMING: &str = "the same command again goes on with the run, from the newest checkpoint of its run.dir; train.init_from=FOLDER begins a new run with the weights of another";
@@ -177,6 +192,8 @@ const NOTES_ON_TUNING: &[(&str, &str)] = &[
     ("eval_batch_size", SCORED),
     ("load_best_model_at_end", ALWAYS_BEST),
     ("keep_best_checkpoints", ALWAYS_BEST),
+    ("train_file", TASK_FILES),
+    ("validation_file", TASK_FILES),
     ("data", TASK_FILES),
     ("dataset", TASK_FILES),
     ("dataset_name", TASK_FILES),
@@ -221,7 +238,7 @@ pub fn note_on_value(key: &str, value: &str) -> Option<&'static str> {
 
 fn found(list: &[(&str, &'static str)], name: &str) -> Option<&'static str> {
     let name = name.trim_start_matches('-').replace('-', "_");
-    found_key(list, name.rsplit('.').next().unwrap_or(&name))
+    found_key(list, &name).or_else(|| found_key(list, name.rsplit('.').next().unwrap_or(&name)))
 }
 
 fn found_key(list: &[(&str, &'static str)], key: &str) -> Option<&'static str> {
@@ -259,7 +276,7 @@ mod tests {
             assert!(NAMES.iter().all(|(other, _)| name != other), "{name}");
         }
         for (name, _) in KEYS_OF_TUNING.iter().chain(NOTES_ON_TUNING) {
-            assert!(NAMES.iter().any(|(other, _)| name == other), "{name}");
+            assert!(NAMES.iter().chain(NOTES).any(|(other, _)| name == other), "{name}");
         }
     }
 

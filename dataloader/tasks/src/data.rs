@@ -65,6 +65,19 @@ impl Split {
         }
     }
 
+    /// Examples of whose texts the end, or of options the beginning, did not fit. Questions about paragraphs are asked in windows, and words say by themselves
+    /// which have no label.
+    pub fn cut(&self) -> usize {
+        match &self.records {
+            Records::Questions(_) | Records::Sentences(_) => 0,
+            Records::Rows(_) | Records::Rankings(_) => self
+                .examples
+                .iter()
+                .filter(|example| example.sequences.iter().any(|sequence| sequence.is_cut))
+                .count(),
+        }
+    }
+
     /// Whether any record has a label.
     pub fn is_told(&self) -> bool {
         match &self.records {

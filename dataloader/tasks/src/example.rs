@@ -25,6 +25,8 @@ pub struct Sequence {
     pub segments: Vec<u8>,
     /// Of spans: whether no answer can be at each position. Empty elsewhere.
     pub outside: Vec<bool>,
+    /// Whether tokens of its texts did not fit.
+    pub is_cut: bool,
 }
 
 /// What is right.

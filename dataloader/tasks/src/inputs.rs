@@ -352,9 +352,7 @@ fn encode_text(template: &Template, encoder: &mut Encoder<'_>, text: &InputText)
     let first = ids(encoder, &text.first)?;
     let second = text.second.as_ref().map(|second| ids(encoder, second)).transpose()?;
     let sequence = lay_out(template, &first, second.as_deref());
-    // A symbol follows each text, and one more the last.
-    let whole = first.len() + second.as_ref().map_or(2, |second| second.len() + 3);
-    let cut = sequence.ids.len() < whole;
+    let cut = sequence.is_cut;
     Ok((sequence, None, cut))
 }
 

@@ -42,10 +42,10 @@ impl Template {
 
     /// `A <sep> <cls>`; what does not fit is cut off at the end of A.
     pub fn single(&self, a: &[u32]) -> Sequence {
-        let a = &a[..a.len().min(self.longest - 2)];
+        let (whole, a) = (a.len(), &a[..a.len().min(self.longest - 2)]);
         let ids = [a, &[self.sep, self.cls]].concat();
         let segments = [vec![FIRST; a.len() + 1], vec![CLS]].concat();
-        Sequence { ids, segments, outside: Vec::new() }
+        Sequence { ids, segments, outside: Vec::new(), is_cut: a.len() < whole }
     }
 
     /// `A <sep> B <sep> <cls>`; the longer of the two loses its last token until both fit.
@@ -56,23 +56,26 @@ impl Template {
         }
         let ids = [&a[..a_len], &[self.sep], &b[..b_len], &[self.sep, self.cls]].concat();
         let segments = [vec![FIRST; a_len + 1], vec![SECOND; b_len + 1], vec![CLS]].concat();
-        Sequence { ids, segments, outside: Vec::new() }
+        Sequence { ids, segments, outside: Vec::new(), is_cut: a_len + b_len < a.len() + b.len() }
     }
 
     /// `query document`, without symbols, which no document has; the document is cut off at its end.
     pub fn query(&self, query: &[u32], document: &[u32]) -> Sequence {
-        let document = &document[..document.len().min(self.longest.saturating_sub(query.len()))];
+        let whole = document.len();
+        let document = &document[..whole.min(self.longest.saturating_sub(query.len()))];
         let segments = [vec![FIRST; query.len()], vec![SECOND; document.len()]].concat();
-        Sequence { ids: [query, document].concat(), segments, outside: Vec::new() }
+        let ids = [query, document].concat();
+        Sequence { ids, segments, outside: Vec::new(), is_cut: document.len() < whole }
     }
 
     /// `passage <sep> option <sep> <cls>`, where the option has its question before it. Of the option the last
     /// `max_option` tokens are kept, and the passage is cut off at its end, as XLNet's reference does for RACE.
     pub fn option(&self, passage: &[u32], option: &[u32], max_option: usize) -> Sequence {
         let room = self.longest - 3;
+        let whole = passage.len() + option.len();
         let option = &option[option.len() - option.len().min(max_option).min(room)..];
         let passage = &passage[..passage.len().min(room - option.len())];
-        self.pair(passage, option)
+        Sequence { is_cut: passage.len() + option.len() < whole, ..self.pair(passage, option) }
     }
 }
 
@@ -105,7 +108,14 @@ mod tests {
     #[test]
     fn the_longer_text_gives_way() {
         let long: Vec<u32> = (10..30).collect();
-        assert_eq!(TEMPLATE.single(&long).ids.len(), 9);
+        let cut = TEMPLATE.single(&long);
+        assert_eq!((cut.ids.len(), cut.is_cut), (9, true));
+        assert!(!TEMPLATE.single(&long[..7]).is_cut && TEMPLATE.single(&long[..8]).is_cut);
+        assert!(
+            !TEMPLATE.pair(&long[..3], &long[..3]).is_cut && TEMPLATE.pair(&long[..3], &long[..4]).is_cut
+        );
+        assert!(!TEMPLATE.option(&[10], &[50], 1).is_cut && TEMPLATE.option(&[10], &[50, 51], 1).is_cut);
+        assert!(!TEMPLATE.query(&[10], &long[..8]).is_cut && TEMPLATE.query(&[10], &long[..9]).is_cut);
         assert_eq!(TEMPLATE.pair(&long, &[50, 51]).ids, [10, 11, 12, 13, 4, 50, 51, 4, 3]);
         assert_eq!(TEMPLATE.pair(&long, &long).ids, [10, 11, 12, 4, 10, 11, 12, 4, 3]);
     }

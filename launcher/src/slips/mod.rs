@@ -24,6 +24,7 @@ const TUNES: &str = "finetune";
 pub fn advise(error: &mut clap::Error, words: &[String]) {
     match error.kind() {
         ErrorKind::UnknownArgument => advise_on_option(error, words),
+        ErrorKind::InvalidSubcommand if named(words).1 == "generate" => advise_on_model(error),
         ErrorKind::InvalidSubcommand => keep_the_nearest_command(error),
         _ => {}
     }
@@ -36,6 +37,13 @@ const COMMANDS: &[(&str, &[&str])] = &[
     ("tokenize", &["tokenizer train", "data build"]),
     ("evaluate", &["eval"]),
     ("validate", &["eval"]),
+    ("test", &["eval"]),
+    ("infer", &["predict", "generate"]),
+    ("inference", &["predict", "generate"]),
+    ("resume", &["pretrain", "finetune"]),
+    ("lr_find", &["bench lr"]),
+    ("lr-find", &["bench lr"]),
+    ("export", &["convert"]),
 ];
 
 /// Of the commands that clap takes for similar, the last is not always the one that is meant.
@@ -59,6 +67,15 @@ fn keep_the_nearest_command(error: &mut clap::Error) {
     }
 }
 
+/// Who names a model as the command's own word is told the option.
+fn advise_on_model(error: &mut clap::Error) {
+    let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidSubcommand) else { return };
+    let given = given.clone();
+    error.remove(ContextKind::SuggestedSubcommand);
+    let told = StyledStr::from(format!("the model is named by an option: `--model {given}`"));
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![told]));
+}
+
 fn advise_on_option(error: &mut clap::Error, words: &[String]) {
     let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else { return };
     let option = option.clone();
@@ -79,22 +96,23 @@ fn advise_on_option(error: &mut clap::Error, words: &[String]) {
     };
     if (advice.is_some() || similar.is_none()) && error.remove(ContextKind::SuggestedArg).is_some() {
         // Clap's has the wrong guess in it.
-        error.insert(ContextKind::Usage, ContextValue::StyledStr(usage(words)));
+        error.insert(ContextKind::Usage, ContextValue::StyledStr(named(words).0.render_usage()));
     }
 }
 
-/// The usage of the command of `words`.
-fn usage(words: &[String]) -> StyledStr {
-    let mut cli = Cli::command();
-    cli.build();
-    let mut command = cli;
+/// The command of `words`, and its name without the program's.
+fn named(words: &[String]) -> (clap::Command, String) {
+    let mut command = Cli::command();
+    command.build();
+    let mut name = Vec::new();
     for word in words.iter().skip(1) {
         match command.find_subcommand(word).cloned() {
             Some(own) => command = own,
             None => break,
         }
+        name.push(word.as_str());
     }
-    command.render_usage()
+    (command, name.join(" "))
 }
 
 /// What to say of an option of a command that trains, where nothing is known of it.
@@ -121,11 +139,13 @@ fn is_slip(option: &str, similar: &str) -> bool {
 fn advice(option: &str, words: &[String]) -> Option<String> {
     let name = option.split('=').next().unwrap_or(option);
     let Some(command) = trains(words) else {
-        let given = words.iter().skip(1).find(|word| !word.starts_with('-'))?;
-        if given == "predict" && !option.starts_with('-') {
-            return Some(format!("what is answered is named by an option, as `--input {option}` of texts"));
-        }
-        return options::in_place_of(given, option).map(|own| format!("here it is {own}"));
+        let (_, given) = named(words);
+        return match given.as_str() {
+            "predict" if !option.starts_with('-') => {
+                Some(format!("what is answered is named by an option, as `--input {option}` of texts"))
+            }
+            _ => options::in_place_of(&given, option).map(|own| format!("here it is {own}")),
+        };
     };
     if let Some(assignment) = assignment(option, words) {
         return Some(assignment);
@@ -258,6 +278,7 @@ mod tests {
         }
         assert!(advised("segue pretrain --confg a").contains("'--config'"));
         assert!(advised("segue predict runs/cls new.txt").contains("`--input new.txt`"));
+        assert!(advised("segue generate runs/a").contains("`--model runs/a`"));
         let text = advised("segue finetun");
         assert!(text.contains("'finetune'") && !text.contains("'inspect'"), "{text}");
     }
@@ -321,6 +342,19 @@ mod tests {
             ("segue pretrain --frobnicate 2", "start/coming-from"),
             ("segue eval --tgt_len 128", "here it is --segment TOKENS"),
             ("segue generate --beam 5", "segue translate"),
+            ("segue generate --num_return_sequences 3", "here it is --texts N"),
+            ("segue generate --do_sample", "here it is the default"),
+            ("segue data build --train_file a.txt", "here it is --train FILE"),
+            ("segue data build --trainpref a", "here it is --train FILE"),
+            ("segue predict runs/a --output a.csv", "here it is --csv FILE"),
+            (
+                "segue score --sys a.txt --ref b.txt",
+                "here it is segue eval bleu --input FILE --reference FILE",
+            ),
+            ("segue finetune --train_file a.csv", "here it is --data FOLDER"),
+            ("segue finetune --num-classes 3", "labels are those of the training file"),
+            ("segue pretrain --wandb-project a", "log.tensorboard"),
+            ("segue pretrain --hidden_size 64", ": model.d_model=64"),
         ] {
             let text = advised(line);
             assert!(text.contains(told), "{line}: {text}");
@@ -336,6 +370,8 @@ mod tests {
             ("segue train --lr 3", "'pretrain', 'finetune'"),
             ("segue preprocess", "'data build'"),
             ("segue evaluate", "'eval'"),
+            ("segue lr_find", "'bench lr'"),
+            ("segue resume runs/a", "'pretrain', 'finetune'"),
         ] {
             let text = advised(line);
             assert!(text.contains(told), "{line}: {text}");

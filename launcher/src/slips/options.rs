@@ -4,7 +4,7 @@ use clap::{Command, CommandFactory};
 
 use crate::Cli;
 
-/// Option names of torchrun, Slurm, mpirun, fairseq and NVIDIA's Transformer-XL: the command they are meant for, the name, and what there is in its place.
+/// Option names of torchrun, Slurm, mpirun, fairseq, Hugging Face and NVIDIA's Transformer-XL: the command they are given to, the name, and what there is in its place.
 const FOREIGN: &[(&str, &str, &str)] = &[
     ("launch", "nproc_per_node", "-n N, the ranks of all hosts"),
     ("launch", "nproc", "-n N"),
@@ -47,6 +47,39 @@ const FOREIGN: &[(&str, &str, &str)] = &[
     ("batch", "constraint", "a line of --template"),
     ("batch", "exclusive", "a line of --template"),
     ("batch", "qos", "a line of --template"),
+    ("batch", "requeue", "the default, which --no-requeue turns off"),
+    ("data build", "train_file", "--train FILE"),
+    ("data build", "validation_file", "--valid FILE"),
+    ("data build", "test_file", "--test FILE"),
+    ("data build", "trainpref", "--train FILE"),
+    ("data build", "validpref", "--valid FILE"),
+    ("data build", "testpref", "--test FILE"),
+    ("data build", "destdir", "--output DIR"),
+    ("data build", "output_dir", "--output DIR"),
+    ("data build", "srcdict", "--tokenizer DIR"),
+    ("data build", "tokenizer_name", "--tokenizer DIR"),
+    ("data build", "source_lang", "--source NAME, with --preset pairs"),
+    ("data build", "target_lang", "--target NAME, with --preset pairs"),
+    ("data build", "only_source", "the default: --preset pairs alone has a target side"),
+    ("data build", "preprocessing_num_workers", "--workers N"),
+    ("predict", "model", "the folder of the model, without an option: segue predict FOLDER --input FILE"),
+    (
+        "predict",
+        "model_name_or_path",
+        "the folder of the model, without an option: segue predict FOLDER --input FILE",
+    ),
+    ("predict", "output", "--csv FILE"),
+    ("predict", "output_dir", "--csv FILE"),
+    ("predict", "batch_size", "--micro-batch N"),
+    ("predict", "per_device_eval_batch_size", "--micro-batch N"),
+    ("predict", "max_seq_length", "--segment TOKENS"),
+    ("score", "sys", "segue eval bleu --input FILE --reference FILE, for translations"),
+    ("score", "ref", "segue eval bleu --input FILE --reference FILE, for translations"),
+    ("eval bleu", "sys", "--input FILE"),
+    ("eval bleu", "ref", "--reference FILE"),
+    ("eval bleu", "beam", "--beams N"),
+    ("eval bleu", "num_beams", "--beams N"),
+    ("eval bleu", "lenpen", "--length-penalty A, with --length-form length"),
     ("average", "num_update_checkpoints", "--last N"),
     ("average", "num_epoch_checkpoints", "--last N"),
     ("average", "inputs", "a run folder, or checkpoints, without an option"),
@@ -84,6 +117,11 @@ const FOREIGN: &[(&str, &str, &str)] = &[
     ("generate", "max_new_tokens", "--tokens N"),
     ("generate", "max_len_b", "--tokens N"),
     ("generate", "length", "--tokens N"),
+    ("generate", "num_return_sequences", "--texts N"),
+    ("generate", "num_samples", "--texts N"),
+    ("generate", "nbest", "--texts N, each drawn by itself"),
+    ("generate", "sampling", "the default; --temperature 0 takes the most probable token"),
+    ("generate", "do_sample", "the default; --temperature 0 takes the most probable token"),
     ("generate", "sampling_topk", "--top-k N"),
     ("generate", "sampling_topp", "--top-p P"),
     ("generate", "path", "--model DIR"),
@@ -148,13 +186,18 @@ mod tests {
     #[test]
     fn what_stands_in_the_place_of_a_foreign_option_is_there() {
         let cli = Cli::command();
+        let command_of = |path: &str| {
+            path.split(' ').try_fold(&cli, |command, word| command.find_subcommand(word)).unwrap()
+        };
         for (command, name, own) in FOREIGN {
-            let known = cli.find_subcommand(command).unwrap();
+            let known = command_of(command);
             let foreign = format!("--{}", name.replace('_', "-"));
             assert!(!has(known, &foreign), "segue {command} has {foreign} itself");
             assert_eq!(in_place_of(command, &foreign), Some(*own));
+            // What another command does instead.
+            let other = own.strip_prefix("segue ").map(|line| command_of(line.split(" -").next().unwrap()));
             for word in own.split([' ', ',']).filter(|word| word.starts_with('-')) {
-                assert!(has(known, word), "segue {command} has no {word}");
+                assert!(has(other.unwrap_or(known), word), "segue {command} has no {word}");
             }
         }
         assert!(OF_BATCH.iter().all(|name| has(cli.find_subcommand("batch").unwrap(), name)));
@@ -163,6 +206,7 @@ mod tests {
     #[test]
     fn an_option_before_the_command_is_told_by_its_own_name() {
         assert_eq!(hint("batch", "--partition=gpu"), "here it is --queue QUEUE");
+        assert_eq!(hint("batch", "--requeue"), "here it is the default, which --no-requeue turns off");
         assert_eq!(hint("batch", "--max-restarts"), "here it is --restarts N");
         assert_eq!(hint("launch", "--nproc_per_node"), "here it is -n N, the ranks of all hosts");
         assert_eq!(hint("batch", "--rank-per-node"), "did you mean `--ranks-per-node`?");

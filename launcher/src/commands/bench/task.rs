@@ -110,5 +110,6 @@ fn example(args: &TaskArgs, rank: usize, step: u64, number: usize) -> Example {
     let ids = (0..args.segment).map(|i| (stream.bits(i as u64) % args.vocab_size as u64) as u32).collect();
     let segments = (0..args.segment).map(|i| u8::from(2 * i >= args.segment)).collect();
     let label = (stream.bits(args.segment as u64) % 2) as u32;
-    Example { sequences: vec![Sequence { ids, segments, outside: Vec::new() }], target: Target::Class(label) }
+    let sequence = Sequence { ids, segments, outside: Vec::new(), is_cut: false };
+    Example { sequences: vec![sequence], target: Target::Class(label) }
 }

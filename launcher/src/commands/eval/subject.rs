@@ -91,7 +91,10 @@ impl Texts {
             Self::OfRun { sources, model } => (sources, model.display()),
         };
         sources.of_split(split).ok_or_else(|| {
-            let message = format!("no corpus of {model} has a split `{split}`\nhint: add --corpus FOLDER");
+            let there = Split::ALL.into_iter().filter(|split| sources.of_split(*split).is_some());
+            let there: Vec<String> = there.map(|split| format!("--split {split}")).collect();
+            let hint = format!("take {}, or add --corpus FOLDER", there.join(" or "));
+            let message = format!("no corpus of {model} has a split `{split}`\nhint: {hint}");
             Failure::new(USAGE, message)
         })
     }

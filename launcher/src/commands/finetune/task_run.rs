@@ -148,6 +148,10 @@ pub fn open_tasks(
 /// Says how much a split holds, and what was left out of it.
 fn describe(task: &str, split: &Split, tell: &dyn Fn(&str)) {
     tell(&format!("{task}: {}: {}", split.name, split.describe()));
+    if split.cut() > 0 {
+        let (cut, all) = (split.cut(), counted(split.examples.len(), "example"));
+        tell(&format!("  {cut} of {all} are longer than train.segment, and cut off"));
+    }
     split.skipped.notes.iter().for_each(|note| tell(&format!("  {note}")));
     if split.skipped.count > 0 {
         let count = split.skipped.count;

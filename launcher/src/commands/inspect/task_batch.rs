@@ -196,7 +196,8 @@ mod tests {
     use super::*;
 
     fn example(length: usize, target: Target) -> Example {
-        let sequence = Sequence { ids: vec![7; length], segments: vec![0; length], outside: Vec::new() };
+        let sequence =
+            Sequence { ids: vec![7; length], segments: vec![0; length], outside: Vec::new(), is_cut: false };
         Example { sequences: vec![sequence], target }
     }
 

@@ -106,7 +106,7 @@ mod tests {
 
     /// A task of one dev example with the answer `gold`.
     fn task(name: &str, kind: Kind, labels: &[&str], gold: Target) -> TaskData {
-        let sequence = Sequence { ids: vec![1], segments: vec![2], outside: Vec::new() };
+        let sequence = Sequence { ids: vec![1], segments: vec![2], outside: Vec::new(), is_cut: false };
         let row = Row { index: "0".into(), example: 0, sequence: 0, gold: gold.clone(), group: None };
         let dev = Split {
             name: "dev".into(),

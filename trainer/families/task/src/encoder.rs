@@ -73,7 +73,7 @@ mod tests {
         let encoder = family.encoder(&config, &parameters);
         let example = |ids: &[u32]| {
             let segments = ids.iter().map(|id| u8::from(*id > 5)).collect();
-            let sequence = Tokens { ids: ids.to_vec(), segments, outside: Vec::new() };
+            let sequence = Tokens { ids: ids.to_vec(), segments, outside: Vec::new(), is_cut: false };
             Example { sequences: vec![sequence], target: Target::Unknown }
         };
         let examples = [example(&[1, 2, 3, 7, 9, 10]), example(&[4, 8]), example(&[5, 6, 7, 1])];

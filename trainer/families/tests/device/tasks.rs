@@ -37,7 +37,7 @@ fn sequence(number: u32) -> Sequence {
     let ids = (0..length).map(|i| (i * i + 7 * i + 3 * number) % WORDS).collect();
     let segments = (0..length).map(|i| if i + 1 == length { 2 } else { u8::from(i > 2) }).collect();
     let outside = (0..length).map(|i| i < 3).collect();
-    Sequence { ids, segments, outside }
+    Sequence { ids, segments, outside, is_cut: false }
 }
 
 fn example(kind: Kind, number: u32) -> Example {
