@@ -29,10 +29,7 @@ fn place() -> Workplace {
 
 /// Arguments that train in the run folder `run`.
 fn train(place: &Workplace, run: &str, more: &[&str]) -> Vec<String> {
-    let own = [
-        format!("run.dir={}", place.text(run)),
-        format!("data.corpus={}", place.text("captions")),
-    ];
+    let own = [format!("run.dir={}", place.text(run)), format!("data.corpus={}", place.text("captions"))];
     let short = [
         "model.d_embed=8",
         "model.d_encoder=8",
@@ -62,7 +59,12 @@ fn tensors(place: &Workplace, run: &str) -> Vec<(String, Vec<u8>)> {
 
 /// Texts of a result of `segue generate`.
 fn texts(result: &Value) -> Vec<&str> {
-    result["texts"].as_array().expect("texts").iter().map(|text| text["text"].as_str().expect("a text")).collect()
+    result["texts"]
+        .as_array()
+        .expect("texts")
+        .iter()
+        .map(|text| text["text"].as_str().expect("a text"))
+        .collect()
 }
 
 /// One run on 1, 2 and 4 ranks, stopped and killed, comes to the same bytes; what it has learnt is scored, and writes.
@@ -127,7 +129,8 @@ fn symbols_are_trained_without_a_corpus() {
 #[test]
 fn what_a_model_with_latent_variables_cannot_do_is_named() {
     let place = place();
-    let refused = |more: &[&str], code: i32, words: &[&str]| fail(alone(&train(&place, "no", more)), code, words);
+    let refused =
+        |more: &[&str], code: i32, words: &[&str]| fail(alone(&train(&place, "no", more)), code, words);
     refused(&["objective.samples=0"], 78, &["objective.samples"]);
     refused(&["eval.samples=0"], 78, &["eval.samples"]);
     refused(&["train.device=cuda"], 78, &["train.device", "processor"]);
