@@ -111,6 +111,33 @@ fn sentences_go_from_a_file_to_information_and_new_sentences() {
     assert_eq!(texts(&between).len(), 4);
 }
 
+/// Row V16: a study shows its front; a value that no evaluation tells is named.
+#[test]
+fn a_study_shows_what_likelihood_costs_information() {
+    let place = Workplace::new();
+    let file = fs::read_to_string(format!("{ROOT}/configs/studies/latent-front.toml")).expect("the study");
+    let recipe = format!("recipe = \"{ROOT}/configs/recipes/latent-symbols.toml\"");
+    let file = file
+        .replace("recipe = \"../recipes/latent-symbols.toml\"", &recipe)
+        .replace("trials = 12", "trials = 3");
+    let study = |name: &str, text: &str| {
+        fs::write(place.path(name), text).expect("a study");
+        let output = place.text(&format!("{name}-out"));
+        let short = ["data.symbols=10", "train.steps=4", "eval.every=4", "checkpoint.every=4"];
+        alone(&[&["tune", &place.text(name), "--json", "--output", &output][..], &short].concat())
+    };
+    succeed(study("front.toml", &file));
+    let read = |name: &str| fs::read_to_string(place.path("front.toml-out").join(name)).expect("a file");
+    let found: Value = serde_json::from_str(&read("results.json")).expect("the results");
+    let on = found["front"]["trials"].as_array().expect("the front");
+    assert!((1..=3).contains(&on.len()), "{found}");
+    assert_eq!(read("front.csv").lines().count(), 4);
+    assert_eq!(read("front.csv").matches(",true,").count(), on.len());
+    assert!(read("front.svg").starts_with("<svg") && read("report.md").contains("## Front"));
+    let other = file.replace("information_per_token", "knowledge");
+    fail(study("other.toml", &other), 78, &["front is `knowledge`", "information_per_token"]);
+}
+
 /// Symbols need no corpus.
 #[test]
 fn symbols_are_trained_without_a_corpus() {

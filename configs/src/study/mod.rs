@@ -67,6 +67,9 @@ struct StudyFile {
     /// The study stops where so many trials in a row, or all, failed with the same error; 0 for never.
     #[serde(default = "default_give_up_after")]
     give_up_after: usize,
+    /// A value of evaluations that is wanted high, such as `information`: the report then shows the trials of which no other tells more and loses less.
+    #[serde(default)]
+    front: Option<String>,
     /// Configuration keys for every trial.
     #[serde(default)]
     set: Map<String, Value>,
@@ -162,6 +165,8 @@ pub struct Study {
     pub give_up_after: usize,
     /// When a trial is given up.
     pub stop: Option<Stopping>,
+    /// The value of evaluations that the loss is set against.
+    pub front: Option<String>,
     /// What is looked among.
     pub space: Space,
     /// The configuration under every trial.
@@ -292,7 +297,7 @@ impl StudyFile {
             }
         }
         let Self { name, recipe, output, trials, seed, search, startup, .. } = self;
-        let Self { reruns, retries, give_up_after, stop, .. } = self;
+        let Self { reruns, retries, give_up_after, stop, front, .. } = self;
         let study = Study {
             name,
             recipe,
@@ -305,6 +310,7 @@ impl StudyFile {
             retries,
             give_up_after,
             stop,
+            front,
             space,
             base,
             overrides: all,

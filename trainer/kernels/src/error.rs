@@ -249,7 +249,7 @@ fn advice_on_hub(path: &Path) -> Option<String> {
     let is_here = first == RUNS || Path::new(first).exists();
     (parts.len() <= 2 && parts.iter().all(is_plain) && !is_here).then(|| {
         let name = path.display();
-        format!("name a folder that is there; a model of Hugging Face's hub that is a Transformer-XL, an XLNet or a Marian model is fetched first, by `hf download {name} --local-dir FOLDER`, and others are not read")
+        format!("name a folder that is there; of Hugging Face's hub Transformer-XL, XLNet and Marian models are read, each fetched first: `hf download {name} --local-dir FOLDER`")
     })
 }
 

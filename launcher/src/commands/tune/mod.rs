@@ -20,6 +20,7 @@ use crate::run_folder::lock;
 
 mod best;
 mod costs;
+mod front;
 mod noise;
 mod report;
 mod trial;
@@ -95,7 +96,7 @@ pub fn run(args: TuneArgs, out: &Output) -> Result<Value, Failure> {
     let mut unfinished = make_trials(&trials, args.workers, &preemption, out)?;
     unfinished.extend(make_reruns(&trials, args.workers, &preemption, out)?);
     let journal = journal.borrow();
-    let report = Report::new(&study, &inputs, &journal);
+    let report = Report::new(&study, &inputs, &journal, &output)?;
     best::write(&study, &inputs.measure, &journal, &output)?;
     for (file, text) in report.files() {
         write_whole(&output.join(file), &text)?;

@@ -1,13 +1,17 @@
 //! What a study has found: the best settings, what is expected around them, and how much of a difference is noise.
 
+use std::path::Path;
+
 use segue_configs::study::Study;
 use segue_report::{LineChart, Point, Series};
 use segue_tuner::{Asked, Cause, GaussianProcess, Journal, Search, State, Trial};
 use serde_json::{Value, json};
 
 use super::super::measure::{Inputs, Measure};
+use super::front::Front;
 use super::noise::Noise;
 use super::trial::{run_name, trial_name};
+use crate::failure::Failure;
 
 /// How far a neighbour lies from the best, as a fraction of the parameter's range (Melis 2023, app. 2.B).
 const ASIDE: f64 = 0.15;
@@ -23,6 +27,7 @@ pub struct Report<'a> {
     journal: &'a Journal,
     process: Option<GaussianProcess>,
     noise: Option<Noise>,
+    front: Option<Front>,
 }
 
 /// The settings of a trial as arguments.
@@ -36,12 +41,26 @@ fn in_cell(text: &str) -> String {
 }
 
 impl<'a> Report<'a> {
-    /// Fits what the neighbourhood is told from.
-    pub fn new(study: &'a Study, inputs: &'a Inputs, journal: &'a Journal) -> Self {
+    /// Fits what the neighbourhood is told from. Runs lie in the folder `output`. An error where evaluations do not tell what the study's front is of.
+    pub fn new(
+        study: &'a Study,
+        inputs: &'a Inputs,
+        journal: &'a Journal,
+        output: &Path,
+    ) -> Result<Self, Failure> {
         let Study { space, search, startup, seed, .. } = study;
         let search = Search { space, kind: *search, startup: *startup, seed: *seed };
         let (process, noise) = (search.fit(journal.trials()), Noise::of(journal, &inputs.measure));
-        Self { study, inputs, journal, process, noise }
+        let mut report = Self { study, inputs, journal, process, noise, front: None };
+        if let Some(key) = &study.front {
+            let ended = journal.trials().iter().filter(|trial| trial.loss().is_some());
+            let runs = ended.filter_map(|trial| {
+                let run = output.join(report.run_of(trial)?);
+                Some((trial.asked.trial, run, in_words(&trial.asked, ", ")))
+            });
+            report.front = Some(Front::of_runs(key, runs)?);
+        }
+        Ok(report)
     }
 
     /// What trials are judged by.
@@ -67,6 +86,10 @@ impl<'a> Report<'a> {
             ("trials.svg", self.history().svg()),
             ("results.json", results),
         ];
+        if let Some(front) = &self.front {
+            files.push(("front.csv", front.csv()));
+            files.push(("front.svg", front.chart(&self.study.name).svg()));
+        }
         files.extend(self.around().map(|chart| ("neighbourhood.svg", chart.svg())));
         files
     }
@@ -82,6 +105,7 @@ impl<'a> Report<'a> {
         json!({
             "name": self.study.name, "measure": self.measure().to_json(), "trials": self.count(|_| true), "infeasible": self.count(|s| s == State::Infeasible),
             "stopped": self.count(|s| s == State::Stopped), "failed": self.failed().count(), "best": best, "reruns": self.noise,
+            "front": self.front.as_ref().map(Front::summary),
         })
     }
 
@@ -130,6 +154,7 @@ impl<'a> Report<'a> {
             text.push_str(&self.best_in_words(best));
             text.push_str(&self.neighbourhood(best));
         }
+        text.extend(self.front.as_ref().map(Front::markdown));
         text.push_str(&self.table());
         text.push_str(&self.failures());
         text
