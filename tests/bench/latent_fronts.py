@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Fronts between likelihood and information of estimators of latent-variable models, on symbols that are all as frequent.
 
-    python3 tests/bench/latent_fronts.py WORK [--trials 12] [--seeds 1,2,3] [--workers 2] [--only CURVE ..] [--symbols 100] [--steps 1000]
+    python3 tests/bench/latent_fronts.py WORK [--trials 12] [--seeds 1,2,3] [--workers 2] [--only CURVE ..] [--symbols 100] [--set KEY=VALUE ..]
 
 Each curve is a study by `segue tune` of that many random settings (learning rate, weight of information, order of Rényi's divergence), once for every
 seed of proposals and training (Melis 2023, §5.7.1 and table 5.2). In WORK/table.md: the lowest loss of trials that tell at least so many nats, mean over
-seeds ± 95 % by Student's distribution, and how the orderings of the thesis do. Studies that are there already are not made again.
+seeds ± 95 % by Student's distribution, and how the orderings of the thesis do. Studies that are there already are not made again. --set is for all trials, in a WORK of its
+own: train.lanes=256 train.micro_batch=256, train.steps=16000 or model.d_model=256 show how far orderings hold (row V24), and what one sample makes of as much
+computation as sixteen (row V19).
 """
 
 import argparse
@@ -19,6 +21,7 @@ from alternate import ROOT, segue_binary
 
 RECIPE = ROOT / "configs/recipes/latent-symbols.toml"
 STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}  # 97.5 % of its distribution for so many values
+STEPS = 1000
 # Shares of the most information there can be: those of the thesis' columns 2, 4, 6, 8, 8.5 and 9 of ln 10000.
 LEVELS = [2 / 9.21, 4 / 9.21, 6 / 9.21, 8 / 9.21, 8.5 / 9.21, 9 / 9.21]
 
@@ -58,8 +61,8 @@ def toml(value):
 
 def study(name, settings, seed, args):
     own = {
-        "data.symbols": args.symbols, "train.steps": args.steps, "eval.every": args.steps, "checkpoint.every": args.steps,
-        "log.every": args.steps, "log.tensorboard": "false", "train.seed": seed,
+        "data.symbols": args.symbols, "train.steps": STEPS, "eval.every": 0, "checkpoint.every": 0, "log.every": STEPS,
+        "log.tensorboard": "false", "train.seed": seed,
     }
     lines = [f'name = "{name}, seed {seed}"', f'recipe = "{RECIPE}"', f"trials = {args.trials}", 'search = "random"',
              f"seed = {seed}", "reruns = 0", 'front = "information_per_token"', "[set]"]
@@ -81,7 +84,7 @@ def points(name, settings, seed, args):
         file = folder.with_suffix(".toml")
         file.write_text(study(name, settings, seed, args))
         # A trial whose loss is not a number has no place on a front.
-        subprocess.run([segue_binary(), "tune", file, "--workers", str(args.workers), "--output", folder], check=True,
+        subprocess.run([segue_binary(), "tune", file, "--workers", str(args.workers), "--output", folder, *args.set], check=True,
                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     with found.open() as rows:
         return [(float(row["information_per_token"]), float(row["loss"])) for row in csv.DictReader(rows)]
@@ -128,7 +131,7 @@ def main():
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--only", nargs="*", default=list(CURVES), metavar="CURVE")
     parser.add_argument("--symbols", type=int, default=100)
-    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="for all trials")
     args = parser.parse_args()
     args.work.mkdir(parents=True, exist_ok=True)
     seeds = [int(seed) for seed in args.seeds.split(",")]

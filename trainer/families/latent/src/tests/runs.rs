@@ -20,14 +20,19 @@ fn sentence(n: usize) -> String {
 
 /// A corpus of such sentences.
 fn corpus() -> (tempfile::TempDir, String) {
+    corpus_of(&sentence, [0..96, 96..144])
+}
+
+/// A corpus of the sentences of these numbers, to train and to evaluate on.
+fn corpus_of(sentence: &dyn Fn(usize) -> String, numbers: [Range<usize>; 2]) -> (tempfile::TempDir, String) {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, numbers: Range<usize>| {
         let path = folder.path().join(name);
         fs::write(&path, numbers.map(|n| sentence(n) + "\n").collect::<String>()).unwrap();
         path
     };
-    let (train, valid, output) =
-        (write("train", 0..96), write("valid", 96..144), folder.path().join("corpus"));
+    let [train, valid] = numbers;
+    let (train, valid, output) = (write("train", train), write("valid", valid), folder.path().join("corpus"));
     let tokenizer = TokenizerChoice::Train(TrainOptions::new(TokenizerKind::Word));
     let options = BuildOptions::new(Preset::Sentences, vec![train], output.clone());
     build(&BuildOptions { tokenizer, valid: vec![valid], ..options }, &()).unwrap();
@@ -122,6 +127,31 @@ fn information_keeps_latents_from_collapsing() {
     let [information, divergence] = found(1000, &kept);
     assert!(information > 0.75 * 16f64.ln() && information < 16f64.ln() + 0.1, "{information}");
     assert!(divergence < information, "{divergence} and {information}");
+}
+
+/// Rows V21 and V26: a decoder that reads what it has written fits dependent words without latents, to their entropy; words that were independent given nothing would cost the
+/// information between them more (Proposition 8). Perplexity is that of a token, ends of sentences among them.
+#[test]
+fn a_decoder_that_reads_its_words_fits_dependent_ones_without_latents() {
+    // Of 16 sentences 7 are "a a", 7 "b b".
+    let pair =
+        |n: usize| ["a a", "b b", "a b", "b a"][if n % 16 < 14 { n % 2 } else { 2 + n % 2 }].to_string();
+    let (_folder, corpus) = corpus_of(&pair, [0..64, 0..32]);
+    let run = tempfile::tempdir().unwrap();
+    let keys =
+        ["objective.kind=bound", "train.steps=400", "eval.every=400", "checkpoint.every=400", "optim.clip=0"];
+    let found = train(&config(&corpus, run.path(), &[&GAUSSIAN[..2], &keys].concat()), &Local, false)
+        .evaluation
+        .unwrap();
+    let number = |key: &str| found[key].as_f64().unwrap();
+    let entropy = -(14.0 * (7f64 / 16.0).ln() + 2.0 * (1f64 / 16.0).ln()) / 16.0;
+    let between = 2.0 * 2f64.ln() - entropy;
+    assert!(
+        (number("nll") - entropy).abs() < 0.05 && number("information") < 0.1,
+        "{found}, entropy {entropy}"
+    );
+    assert!(number("nll") < 2.0 * 2f64.ln() - 0.8 * between, "{found}");
+    assert!((number("ppl") - (number("nll") / 3.0).exp()).abs() < 1e-9, "{found}");
 }
 
 /// Symbols that are all as frequent, of which nobody knows anything.
