@@ -2,6 +2,7 @@
 
 use segue_configs::TrainConfig;
 use segue_engine::{Learner, Look, Loss, Tally, Turn};
+use segue_kernels::libtorch::gradients;
 use segue_kernels::noise::Noise;
 use segue_kernels::{ParameterSpec, Parameters};
 use tch::{Kind, Tensor};
@@ -66,13 +67,6 @@ impl Model {
     /// p(x | z).
     pub fn decoder(&self) -> Decoder {
         Decoder::new(&self.config.sizes(), &self.decoder)
-    }
-
-    /// The same with weights that are constants.
-    fn frozen_decoder(&self) -> Decoder {
-        let weights = self.decoder.tensors().iter().map(Tensor::detach).collect();
-        let parameters = Parameters::computed(self.decoder.specs().to_vec(), weights, self.decoder.kernels());
-        Decoder::new(&self.config.sizes(), &parameters)
     }
 
     /// Scores of samples of `posterior`, of latents that are drawn, without dropout and without a graph.
@@ -202,6 +196,27 @@ pub fn divergence(posterior: &Posterior, config: &LatentConfig) -> Tensor {
     divergences(posterior, config).sum_dim_intlist(1, false, None::<Kind>)
 }
 
+/// Weights of samples below this are taken for it: what hardly counts still tells its own gradient, and adds less than is rounded off.
+const LEAST_WEIGHT: f64 = 1e-12;
+
+/// Likelihoods whose gradients are known.
+struct Differentiated {
+    /// `[sentences, samples]`; their derivatives by what was read are there where it has a path.
+    likelihood: Tensor,
+    /// A zero, of each sentence as much, whose sum over sentences has the derivatives by the decoder's parameters of all likelihoods, weighed.
+    by_parameters: Tensor,
+}
+
+/// The same values, from which gradients are taken where that is `wanted`.
+fn as_leaf(values: &Tensor, wanted: bool) -> Tensor {
+    values.detach().set_requires_grad(wanted)
+}
+
+/// Zeros with the derivatives of `values`.
+fn without_value(values: Tensor) -> Tensor {
+    &values - values.detach()
+}
+
 /// What is lowered in a micro-step, `[sentences]` each.
 struct Losses {
     /// By the decoder.
@@ -260,19 +275,47 @@ impl Training {
         let pressing = pressing * own.weight_of_divergence(step);
         let decoder = self.model.decoder();
         let masks = self.masks(&decoder, sentences, counts.drawn(), noise);
-        // A pass for each network: what the fused loss keeps of one serves one gradient.
-        let written = decoder.likelihood(sentences, &drawn.z.detach(), &masks);
-        let likelihood = match estimator.needs_paths() {
-            true => self.model.frozen_decoder().likelihood(sentences, &drawn.z, &masks),
-            false => written.detach(),
-        };
+        let path = estimator.needs_paths().then_some(&drawn.z);
+        let read = as_leaf(&drawn.z, path.is_some());
+        let written = decoder.likelihood(sentences, &read, &masks);
+        let scores = Scores { likelihood: as_leaf(&written, true), ratio: pressing.detach() };
+        let value = objective.value(&scores, counts);
+        let weights = Tensor::run_backward(&[value.sum(None::<Kind>)], &[&scores.likelihood], false, false);
+        let Differentiated { likelihood, by_parameters } =
+            self.differentiated(&written, &weights[0], path.map(|path| (&read, path)));
         let scores = Scores { likelihood, ratio: pressing };
         let surrogate = estimator.surrogate(objective, &scores, &drawn.density, counts);
-        let scores = Scores { likelihood: written, ratio: scores.ratio.detach() };
-        let value = objective.value(&scores, counts);
-        let scores = Scores { likelihood: scores.likelihood, ratio: drawn.ratio };
+        let scores = Scores { likelihood: written.detach(), ratio: drawn.ratio };
         let reported = tch::no_grad(|| scores.first(counts.bound).bound(1.0));
-        Losses { decoder: -value, encoder: -surrogate, reported: -reported, uses: Vec::new() }
+        let decoder = -(value.detach() + by_parameters);
+        Losses { decoder, encoder: -surrogate, reported: -reported, uses: Vec::new() }
+    }
+
+    /// Goes back through the decoder once for both networks: samples of `written`, `[sentences, samples]`, are written independently, so that the gradient of what a
+    /// sample has `read`, by the path there is to it, is what comes back for it divided by its weight.
+    fn differentiated(
+        &self,
+        written: &Tensor,
+        weights: &Tensor,
+        read: Option<(&Tensor, &Tensor)>,
+    ) -> Differentiated {
+        let parameters = self.model.decoder.tensors();
+        let weights = weights.where_self(&weights.abs().ge(LEAST_WEIGHT), &weights.full_like(LEAST_WEIGHT));
+        let inputs: Vec<&Tensor> = parameters.iter().chain(read.map(|(read, _)| read)).collect();
+        let found = gradients(&[(written, &weights)], &inputs);
+        let mut found = found.expect("the gradient of a likelihood that was just computed");
+        let of_read = read.and_then(|_| found.pop().flatten());
+        let of = |(parameter, gradient): (&Tensor, &Option<Tensor>)| {
+            Some((parameter * gradient.as_ref()?).sum(None::<Kind>))
+        };
+        let by_parameters = parameters.iter().zip(&found).filter_map(of).sum::<Tensor>();
+        let mut likelihood = written.detach();
+        if let (Some(gradient), Some((_, path))) = (of_read, read) {
+            let each = gradient / weights.view([weights.size()[0], weights.size()[1], 1]);
+            likelihood += without_value((each * path).sum_dim_intlist(-1, false, None::<Kind>));
+        }
+        let sentences = written.size()[0] as f64;
+        Differentiated { likelihood, by_parameters: without_value(by_parameters) / sentences }
     }
 
     /// The encoder learns by the gradient that the decoder gives the vectors it reads, as if they were what the encoder told, and comes near to them.
@@ -288,17 +331,17 @@ impl Training {
         let off = states - &vectors;
         let decoder = self.model.decoder();
         let masks = self.masks(&decoder, sentences, 1, noise);
-        let likelihood = |decoder: &Decoder, vectors: &Tensor| {
-            decoder.likelihood(sentences, &summed(vectors), &masks).squeeze_dim(1)
-        };
-        let written = likelihood(&decoder, &vectors);
-        let straight_through = states - off.detach();
-        let by_path = likelihood(&self.model.frozen_decoder(), &straight_through);
+        let straight_through = summed(&(states - off.detach()));
+        let read = as_leaf(&summed(&vectors), true);
+        let written = decoder.likelihood(sentences, &read, &masks);
+        let Differentiated { likelihood: by_path, by_parameters } =
+            self.differentiated(&written, &written.ones_like(), Some((&read, &straight_through)));
+        let (written, by_path) = (written.detach().squeeze_dim(1), by_path.squeeze_dim(1));
         let commitment = off.square().sum_dim_intlist([1i64, 2].as_slice(), false, None::<Kind>);
         let rate = self.model.config.latent_count as f64 * (self.model.config.latent_values as f64).ln();
         Losses {
-            reported: rate - written.detach(),
-            decoder: -written,
+            reported: rate - &written,
+            decoder: -(written + by_parameters),
             encoder: commitment * self.objective.commitment - by_path,
             uses: codebook.uses(states, &codes).into(),
         }

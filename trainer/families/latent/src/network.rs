@@ -408,11 +408,14 @@ impl Decoder {
         let (states, _) = self.states(&sentences.inputs(), &self.read_latents(z), None, masks);
         let targets = sentences.ids.transpose(0, 1).unsqueeze(2).expand([positions, count, samples], false);
         let parts = [self.output.map(Tensor::shallow_clone)];
-        let (states, targets) = (states.flatten(0, 2), targets.reshape([-1]));
-        let losses = cross_entropy::nll(self.kernels, &states, &parts, &targets, None);
+        // What fills sentences up is not scored: more than a third of all in a batch of captions.
         let there = sentences.are_there().transpose(0, 1).unsqueeze(2);
-        let losses = losses.view([positions, count, samples]);
-        losses.where_self(&there, &losses.zeros_like())
+        let there = there.expand([positions, count, samples], false).reshape([-1]).nonzero().squeeze_dim(1);
+        let scored = |all: Tensor| all.index_select(0, &there);
+        let (states, targets) = (scored(states.flatten(0, 2)), scored(targets.reshape([-1])));
+        let losses = cross_entropy::nll(self.kernels, &states, &parts, &targets, None);
+        let all = losses.new_zeros([positions * count * samples], (losses.kind(), losses.device()));
+        all.index_add(0, &there, &losses).view([positions, count, samples])
     }
 
     /// ln P of the token after `last`, `[texts]`, and after those that have led to `state`, written from `latents`, `[texts, 1, width]`: `[texts, words]`; and
