@@ -79,6 +79,11 @@ pub const NAMES: &[(&str, &str)] = &[
     ("block_size", "train.segment"),
     ("tokens_per_sample", "train.segment"),
     ("tgt_len", "train.segment"),
+    ("seq_len", "train.segment"),
+    ("sequence_length", "train.segment"),
+    ("model.type", "model.model_type"),
+    ("eval.batch_size", "eval.lanes"),
+    ("data.path", "data.corpus"),
     ("bptt", "train.segment"),
     ("data", "data.corpus"),
     ("dataset", "data.corpus"),
@@ -203,7 +208,7 @@ const NOTES_ON_TUNING: &[(&str, &str)] = &[
 const SCORED: &str =
     "leave it out: fine-tuning has no such key, and scores train.micro_batch examples at a time";
 const ALWAYS_BEST: &str = "leave it out: fine-tuning always keeps its best model, in RUN/best";
-const TASK_FILES: &str = "here it is --data FOLDER, with the files of the task that --task names";
+const TASK_FILES: &str = "here it is --data FOLDER, with the files of the task that --task names: train.csv and dev.csv of your own for --task text";
 
 /// What pre-training says of keys of fine-tuning that other programs have too; of any other, [`OF_TUNING`].
 const NOTES_ON_PRETRAINING: &[(&str, &str)] = &[

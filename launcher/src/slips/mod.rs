@@ -40,7 +40,6 @@ const COMMANDS: &[(&str, &[&str])] = &[
     ("test", &["eval"]),
     ("infer", &["predict", "generate"]),
     ("inference", &["predict", "generate"]),
-    ("resume", &["pretrain", "finetune"]),
     ("lr_find", &["bench lr"]),
     ("lr-find", &["bench lr"]),
     ("export", &["convert"]),
@@ -48,6 +47,14 @@ const COMMANDS: &[(&str, &[&str])] = &[
 
 /// Of the commands that clap takes for similar, the last is not always the one that is meant.
 fn keep_the_nearest_command(error: &mut clap::Error) {
+    if let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidSubcommand)
+        && let Some(note) = foreign::note_on(given, false).filter(|_| given == "resume")
+    {
+        let told = StyledStr::from(note);
+        error.remove(ContextKind::SuggestedSubcommand);
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![told]));
+        return;
+    }
     if let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidSubcommand)
         && let Some((_, own)) = COMMANDS.iter().find(|(foreign, _)| foreign == given)
     {
@@ -141,9 +148,10 @@ fn advice(option: &str, words: &[String]) -> Option<String> {
     let Some(command) = trains(words) else {
         let (_, given) = named(words);
         return match given.as_str() {
-            "predict" if !option.starts_with('-') => {
-                Some(format!("what is answered is named by an option, as `--input {option}` of texts"))
-            }
+            "predict" if !option.starts_with('-') => Some(
+                "what is answered is named by an option: `--input FILE`, or `--input -` of texts on stdin"
+                    .into(),
+            ),
             _ => options::in_place_of(&given, option).map(|own| format!("here it is {own}")),
         };
     };
@@ -277,7 +285,7 @@ mod tests {
             assert!(!text.contains("without dashes: "), "{text}");
         }
         assert!(advised("segue pretrain --confg a").contains("'--config'"));
-        assert!(advised("segue predict runs/cls new.txt").contains("`--input new.txt`"));
+        assert!(advised("segue predict runs/cls new.txt").contains("`--input FILE`"));
         assert!(advised("segue generate runs/a").contains("`--model runs/a`"));
         let text = advised("segue finetun");
         assert!(text.contains("'finetune'") && !text.contains("'inspect'"), "{text}");
@@ -344,6 +352,7 @@ mod tests {
             ("segue generate --beam 5", "segue translate"),
             ("segue generate --num_return_sequences 3", "here it is --texts N"),
             ("segue generate --do_sample", "here it is the default"),
+            ("segue predict runs/a --max-length 64", "here it is --segment TOKENS"),
             ("segue data build --train_file a.txt", "here it is --train FILE"),
             ("segue data build --trainpref a", "here it is --train FILE"),
             ("segue predict runs/a --output a.csv", "here it is --csv FILE"),
@@ -371,7 +380,7 @@ mod tests {
             ("segue preprocess", "'data build'"),
             ("segue evaluate", "'eval'"),
             ("segue lr_find", "'bench lr'"),
-            ("segue resume runs/a", "'pretrain', 'finetune'"),
+            ("segue resume runs/a", "the same command again goes on with the run"),
         ] {
             let text = advised(line);
             assert!(text.contains(told), "{line}: {text}");

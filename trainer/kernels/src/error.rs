@@ -232,6 +232,9 @@ impl NoWayBack {
 /// Keys that no run goes on with other values of, beside those of the model and the text.
 const FIXED: [&str; 3] = ["train.lanes", "train.device", "task.name"];
 
+/// Parts of the hub's names of models that are read.
+const READ_OF_HUB: [&str; 4] = ["transfo-xl", "xlnet", "opus-mt", "marian"];
+
 /// The folder that runs lie in for the most part.
 const RUNS: &str = "runs";
 
@@ -248,8 +251,13 @@ fn advice_on_hub(path: &Path) -> Option<String> {
     let first = parts.first()?.as_os_str();
     let is_here = first == RUNS || Path::new(first).exists();
     (parts.len() <= 2 && parts.iter().all(is_plain) && !is_here).then(|| {
-        let name = path.display();
-        format!("name a folder that is there; of Hugging Face's hub Transformer-XL, XLNet and Marian models are read, each fetched first: `hf download {name} --local-dir FOLDER`")
+        let name = path.display().to_string();
+        let is_read = READ_OF_HUB.iter().any(|known| name.to_lowercase().contains(known));
+        let then = match is_read {
+            true => format!(": `hf download {name} --local-dir FOLDER`"),
+            false => ", by `hf download`; other types are not".into(),
+        };
+        format!("name a folder that is there; of Hugging Face's hub Transformer-XL, XLNet and Marian models are read, once they are fetched{then}")
     })
 }
 
@@ -476,9 +484,10 @@ mod tests {
     #[test]
     fn a_name_of_the_hub_is_told_from_a_folder() {
         let hint = |path: &str| TrainError::NoCheckpoint { path: path.into(), what: "nothing".into() }.hint();
-        for name in ["gpt2", "xlnet/xlnet-base-cased"] {
-            assert!(hint(name).unwrap().contains(&format!("hf download {name} ")));
-        }
+        let of_xlnet = hint("xlnet/xlnet-base-cased").unwrap();
+        assert!(of_xlnet.contains("`hf download xlnet/xlnet-base-cased --local-dir FOLDER`"), "{of_xlnet}");
+        let of_other = hint("gpt2").unwrap();
+        assert!(of_other.contains("other types are not") && !of_other.contains("gpt2"), "{of_other}");
         for path in ["/models/gpt2", "../gpt2", "a/b/c", "src", "src/lob.rs", "runs/sst2", "a b"] {
             assert_eq!(hint(path), None, "{path}");
         }

@@ -217,7 +217,9 @@ impl Asked<'_> {
     fn shown(&self, prompt: &[i64], written: &[i64]) -> Written {
         let ended = self.end.is_some() && written.last().copied() == self.end;
         let shown = &written[..written.len() - usize::from(ended && self.writer.end().is_none())];
-        self.writer.decode(prompt, shown)
+        // Of an empty prompt a text begins behind the end of another, which is no part of it.
+        let is_empty = self.writer.end().is_none() && prompt.len() == 1 && prompt.last().copied() == self.end;
+        self.writer.decode(if is_empty { &[] } else { prompt }, shown)
     }
 }
 
