@@ -197,10 +197,7 @@ fn work(config: &Config) -> Result<Work, TrainError> {
     // Gates, state and output of each unit.
     let activations = tokens * 6.0 * (2.0 * sizes.encoder as f64 + samples * sizes.decoder as f64);
     let turn = |steps: u64, networks: Vec<usize>| {
-        // The encoder's gradient through samples has a pass of the decoder of its own.
-        let passes =
-            if networks.contains(&keys::ENCODER) && objective.estimator().needs_paths() { 2.0 } else { 1.0 };
-        let forward = tokens * (encoder + passes * samples * decoder) * PER_MULTIPLY_ADD as f64;
+        let forward = tokens * (encoder + samples * decoder) * PER_MULTIPLY_ADD as f64;
         let micro_step = MicroStep::of_products(config.train.micro_batch as u64, 1, forward, activations);
         TurnWork { steps, networks, micro_step }
     };
