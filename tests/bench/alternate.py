@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import platform
 import signal
 import statistics
 import subprocess
@@ -28,6 +29,16 @@ def peer_python(name):
     if found.returncode != 0:
         skip(f"the Python packages to compare with are not installed; scripts/peers.sh installs them ({name})")
     return found.stdout.strip()
+
+
+def processor():
+    """Its name."""
+    try:
+        lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
 
 
 def segue_binary():

@@ -11,10 +11,9 @@ turn. Segue's seconds are those of `metrics.jsonl` behind the first pairs: batch
 import argparse
 import json
 import pathlib
-import platform
 import tempfile
 
-from alternate import KEEP_FREED_MEMORY, ROOT, ROUNDS, fastest, in_turn, last_json, peer_python, segue_binary, write
+from alternate import KEEP_FREED_MEMORY, ROOT, ROUNDS, fastest, in_turn, last_json, peer_python, processor, segue_binary, write
 
 BATCH, THREADS = 100, 2
 COMMON = f"""
@@ -103,16 +102,6 @@ OF_CONVOLUTIONS = {
     "fused Adam, channels last": (["--fused", "--channels-last"], KEEP_FREED_MEMORY),
     "fused Adam, channels last, compiled": (["--fused", "--channels-last", "--compile"], KEEP_FREED_MEMORY),
 }
-
-
-def processor():
-    """Its name."""
-    try:
-        lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
 
 
 def main():

@@ -12,11 +12,10 @@ first steps. The peer (latent_step.py) runs at the fastest of the settings in VA
 import argparse
 import json
 import pathlib
-import platform
 import tempfile
 import time
 
-from alternate import KEEP_FREED_MEMORY, ROOT, ROUNDS, fastest, in_turn, last_json, peer_python, segue_binary, write
+from alternate import KEEP_FREED_MEMORY, ROOT, ROUNDS, fastest, in_turn, last_json, peer_python, processor, segue_binary, write
 
 BATCH, SAMPLES, WARMUP = 32, 16, 10
 RECIPE = f"""
@@ -69,13 +68,6 @@ OF_EVALUATION = {
     "32 side by side": (["--together", "32"], KEEP_FREED_MEMORY),
     "32 side by side, true tokens": (["--together", "32", "--true-tokens"], KEEP_FREED_MEMORY),
 }
-
-
-def processor():
-    """Its name."""
-    lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
 
 
 def main():
