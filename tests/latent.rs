@@ -67,7 +67,7 @@ fn texts(result: &Value) -> Vec<&str> {
         .collect()
 }
 
-/// One run on 1, 2 and 4 ranks, stopped and killed, comes to the same bytes; what it has learnt is scored, and writes.
+/// A run ends with the same bytes on 1, 2 and 4 ranks, after a stop and after a kill; the trained model is evaluated and generates text.
 #[test]
 fn sentences_go_from_a_file_to_information_and_new_sentences() {
     let place = place();

@@ -74,7 +74,7 @@ fn keep_the_nearest_command(error: &mut clap::Error) {
     }
 }
 
-/// Who names a model as the command's own word is told the option.
+/// `generate` takes its model by an option, and not as a positional argument.
 fn advise_on_model(error: &mut clap::Error) {
     let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidSubcommand) else { return };
     let given = given.clone();

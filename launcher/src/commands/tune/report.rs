@@ -41,7 +41,7 @@ fn in_cell(text: &str) -> String {
 }
 
 impl<'a> Report<'a> {
-    /// Fits what the neighbourhood is told from. Runs lie in the folder `output`. An error where evaluations do not tell what the study's front is of.
+    /// Fits the Gaussian process behind the neighbourhood, and reads the front from the runs in `output`. An error where their evaluations lack the study's `front` key.
     pub fn new(
         study: &'a Study,
         inputs: &'a Inputs,

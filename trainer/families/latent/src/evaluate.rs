@@ -181,7 +181,7 @@ impl Found {
         })
     }
 
-    /// What people are told, a line each.
+    /// The report for people, in lines.
     pub fn lines(&self) -> Vec<String> {
         let loss = self.nll[0] * self.sentences / self.tokens;
         let ([information, error], [evidence, _], [nll, nll_error]) =

@@ -42,7 +42,7 @@ impl Model {
         Self::over(config, decoder, encoder, train.seed)
     }
 
-    /// Over these parameters, with a fresh codebook of that seed where there is one.
+    /// A model with the given parameters. A codebook, if it has one, is initialised from `seed`.
     pub fn over(config: &LatentConfig, decoder: Parameters, encoder: Parameters, seed: u64) -> Self {
         let codebook = match config.sizes().latents {
             LatentSizes::Codebook { count, values, width } => {
@@ -291,8 +291,8 @@ impl Training {
         Losses { decoder, encoder: -surrogate, reported: -reported, uses: Vec::new() }
     }
 
-    /// Goes back through the decoder once for both networks: samples of `written`, `[sentences, samples]`, are written independently, so that the gradient of what a
-    /// sample has `read`, by the path there is to it, is what comes back for it divided by its weight.
+    /// One backward pass through the decoder for both networks. Likelihoods `written`, `[sentences, samples]`, are independent of each other, so the gradient of one by
+    /// its own latents is the weighted gradient divided by its weight. `read`: the latents as a leaf, and the same as a function of the encoder.
     fn differentiated(
         &self,
         written: &Tensor,
@@ -318,7 +318,7 @@ impl Training {
         Differentiated { likelihood, by_parameters: without_value(by_parameters) / sentences }
     }
 
-    /// The encoder learns by the gradient that the decoder gives the vectors it reads, as if they were what the encoder told, and comes near to them.
+    /// Straight-through gradients for the encoder, and its commitment loss (van den Oord et al. 2017, eq. 3).
     fn losses_of_codebook(
         &self,
         codebook: &Codebook,

@@ -167,7 +167,7 @@ fn of_symbols(run: &Path, more: &[&str]) -> Config {
     config("", run, &[&own[..], more].concat())
 }
 
-/// Row V11: without a weight of information the bound comes to ln 16 and the latents tell little; a codebook tells much.
+/// Row V11: without an information term the bound reaches ln 16 and the latents collapse; a codebook stays informative.
 #[test]
 fn symbols_are_learnt() {
     let found = |keys: &[&str]| {
